@@ -15,8 +15,36 @@ typedef struct job {
 
 /* ---- Steps over blocks ---- */
 
-static int64_t source_of(const tartan_matrix *m, const int64_t *sources, int64_t id) {
-    return m == NULL ? -1 : sources == NULL ? id : sources[id];
+// The sources of some blocks in both operands; NULL: the blocks of the result.
+typedef struct sources {
+    const int64_t *a, *b;
+    int64_t next_a, next_b; /* of a union: the blocks of a and of b that come next */
+    int64_t room_a[TARTAN_I_PIECE], room_b[TARTAN_I_PIECE];
+} sources;
+
+// For blocks from `begin` on.
+static void begin_sources(const tartan_op_elementwise *op, int64_t begin, sources *s) {
+    const tartan_layout *l = op->to->layout;
+    if (op->origins == NULL || begin == l->blocks) return;
+    const int64_t line = tartan_i_layout_head(l, begin) * l->grid_rows + l->block_rows[begin];
+    s->next_a = op->a->layout->row_pointers[line], s->next_b = op->b->layout->row_pointers[line];
+    for (int64_t id = l->row_pointers[line]; id < begin; id++)
+        s->next_a += op->origins[id] & 1, s->next_b += op->origins[id] >> 1;
+}
+
+// Of the blocks [begin, end), which follow those of the call before and are not more than a piece.
+static void next_sources(const tartan_op_elementwise *op, int64_t begin, int64_t end, sources *s) {
+    s->a = op->a_sources != NULL ? op->a_sources + begin : NULL;
+    s->b = op->b_sources != NULL ? op->b_sources + begin : NULL;
+    if (op->origins == NULL) return;
+    int64_t a = s->next_a, b = s->next_b;
+    for (int64_t i = 0; i < end - begin; i++) {
+        const int64_t from_a = op->origins[begin + i] & 1, from_b = op->origins[begin + i] >> 1;
+        s->room_a[i] = a | (from_a - 1), s->room_b[i] = b | (from_b - 1);
+        a += from_a, b += from_b;
+    }
+    s->next_a = a, s->next_b = b;
+    s->a = s->room_a, s->b = s->room_b;
 }
 
 static void move(tartan_matrix *to, int64_t id, const tartan_matrix *from, int64_t source) {
@@ -31,9 +59,9 @@ static const double *load(const tartan_matrix *m, int64_t id, const tartan_i_pie
     return room;
 }
 
-static void step_block(const job *j, int64_t id) {
+/* Block `id` of the result from blocks a and b; -1: none. */
+static void step_block(const job *j, int64_t id, int64_t a, int64_t b) {
     const tartan_op_elementwise *op = j->op;
-    const int64_t a = source_of(op->a, op->a_sources, id), b = source_of(op->b, op->b_sources, id);
     const bool product =
         op->step == TARTAN_I_STEP_scale || (op->step == TARTAN_I_STEP_sum && (a < 0) != (b < 0));
     const double factor = a < 0 ? op->q : op->p;
@@ -87,9 +115,19 @@ static void flat_task(void *data, int32_t worker) {
 
 static void blocks_task(void *data, int32_t worker) {
     const job *j = data;
+    sources s;
     int64_t begin, end;
     tartan_i_share(j->op->to->layout->blocks, j->workers, worker, &begin, &end);
-    for (int64_t id = begin; id < end; id++) step_block(j, id);
+    begin_sources(j->op, begin, &s);
+    for (int64_t next; begin < end; begin = next) {
+        next = end - begin < TARTAN_I_PIECE ? end : begin + TARTAN_I_PIECE;
+        next_sources(j->op, begin, next, &s);
+        for (int64_t id = begin; id < next; id++)
+            step_block(j, id, s.a != NULL ? s.a[id - begin] : id,
+                       j->op->b == NULL ? -1
+                       : s.b != NULL    ? s.b[id - begin]
+                                        : id);
+    }
 }
 
 /* ---- Steps over small blocks: as many as fit are brought together first ---- */
@@ -102,38 +140,39 @@ static double stand_in(const tartan_op_elementwise *op, double factor) {
     return op->step == TARTAN_I_STEP_sum && !signbit(factor) ? -0.0 : 0.0;
 }
 
-/* The elements of the blocks [begin, end) of the result in an operand, as f64. */
-static void bring_together(const tartan_matrix *m, const int64_t *sources, int64_t begin, int64_t end,
+/* The elements of the blocks [begin, end) of the result in an operand, as f64; `from` has their sources. */
+static void bring_together(const tartan_matrix *m, const int64_t *from, int64_t begin, int64_t end,
                            const double *missing, double *to) {
     const int64_t elements = tartan_i_block_elements(m), n = (end - begin) * elements;
     double raw[TARTAN_I_PIECE], absent[SMALL];
     const tartan_i_tile_copy convert = tartan_i_tile_copier(TARTAN_F64, m->dtype);
-    if (sources == NULL) {
+    if (from == NULL) {
         convert(to, 0, 1, tartan_i_block_at(m, begin), 0, 1, 1, n);
     } else if (m->dtype == TARTAN_F64) {
-        tartan_i_blocks_gather(to, m, sources + begin, end - begin, missing);
+        tartan_i_blocks_gather(to, m, from, end - begin, missing);
     } else {
         tartan_i_tile_copier(m->dtype, TARTAN_F64)(absent, 0, 1, missing, 0, 1, 1, elements);
-        tartan_i_blocks_gather(raw, m, sources + begin, end - begin, absent);
+        tartan_i_blocks_gather(raw, m, from, end - begin, absent);
         convert(to, 0, 1, raw, 0, 1, 1, n);
     }
 }
 
 /* Blocks that one operand has, or none, one at a time: those that stay as they are keep the bits of a NaN, which neither sums nor
  * conversions do. */
-static void settle(const job *j, int64_t begin, int64_t end) {
-    const int64_t *a = j->op->a_sources, *b = j->op->b_sources;
-    for (int64_t id = begin; id < end; id++)
-        if ((a != NULL && a[id] < 0) || (b != NULL && b[id] < 0)) step_block(j, id);
+static void settle(const job *j, const sources *s, int64_t begin, int64_t end) {
+    for (int64_t id = begin; id < end; id++) {
+        const int64_t a = s->a != NULL ? s->a[id - begin] : id, b = s->b != NULL ? s->b[id - begin] : id;
+        if (a < 0 || b < 0) step_block(j, id, a, b);
+    }
 }
 
-/* Whether there is anything to settle. */
-static bool is_unsettled(const tartan_op_elementwise *op, int64_t begin, int64_t end, const double *z,
+/* Whether there is anything to settle among `blocks` blocks, with n elements z. */
+static bool is_unsettled(const tartan_op_elementwise *op, const sources *s, int64_t blocks, const double *z,
                          int64_t n) {
     int64_t absent = 0, nans = 0;
     for (int64_t i = 0; i < n; i++) nans += isnan(z[i]) != 0;
-    for (int64_t id = begin; op->a_sources != NULL && op->b_sources != NULL && id < end; id++)
-        absent |= op->a_sources[id] & op->b_sources[id];
+    for (int64_t i = 0; op->a_sources != NULL && op->b_sources != NULL && i < blocks; i++)
+        absent |= s->a[i] & s->b[i];
     return absent < 0 || nans > 0;
 }
 
@@ -144,19 +183,22 @@ static void gather_task(void *data, int32_t worker) {
     const tartan_i_tile_copy store = tartan_i_tile_copier(to->dtype, TARTAN_F64);
     const int64_t elements = tartan_i_block_elements(to), most = TARTAN_I_PIECE / elements;
     double x[TARTAN_I_PIECE], y[TARTAN_I_PIECE], z[TARTAN_I_PIECE], no_a[SMALL], no_b[SMALL];
+    sources s;
     int64_t begin, end;
     for (int64_t i = 0; i < elements; i++) no_a[i] = stand_in(op, op->p), no_b[i] = stand_in(op, op->q);
     tartan_i_share(to->layout->blocks, j->workers, worker, &begin, &end);
+    begin_sources(op, begin, &s);
     for (int64_t next; begin < end; begin = next) {
         next = end - begin < most ? end : begin + most;
         const int64_t n = (next - begin) * elements;
-        bring_together(op->a, op->a_sources, begin, next, no_a, x);
-        bring_together(op->b, op->b_sources, begin, next, no_b, y);
+        next_sources(op, begin, next, &s);
+        bring_together(op->a, s.a, begin, next, no_a, x);
+        bring_together(op->b, s.b, begin, next, no_b, y);
         j->kernels->step[op->step](n, op->p, op->q, x, y, z);
         store(tartan_i_block_at(to, begin), 0, 1, z, 0, 1, 1, n);
         for (int64_t id = begin; tartan_i_is_ragged(to->layout) && id < next; id++)
             tartan_i_block_clear_padding(to, id);
-        if (is_unsettled(op, begin, next, z, n)) settle(j, begin, next);
+        if (is_unsettled(op, &s, next - begin, z, n)) settle(j, &s, begin, next);
     }
 }
 
@@ -286,7 +328,7 @@ const char *tartan_i_cpu_elementwise_gather_refuses(const tartan_context *contex
     (void)context;
     const tartan_op_elementwise *op = &any->elementwise;
     if (scales(op)) return "it scales rows and columns";
-    if (op->b == NULL || (op->a_sources == NULL && op->b_sources == NULL))
+    if (op->b == NULL || (op->a_sources == NULL && op->b_sources == NULL && op->origins == NULL))
         return "operands have the block ids of the result";
     const int64_t elements = tartan_i_block_elements(op->to);
     if (elements > SMALL) return "blocks are large";
@@ -305,7 +347,7 @@ const char *tartan_i_cpu_elementwise_flat_refuses(const tartan_context *context,
     const tartan_op_elementwise *op = &any->elementwise;
     if (scales(op)) return "it scales rows and columns";
     if (op->step == TARTAN_I_STEP_scale && op->p == 1) return "blocks are moved as they are";
-    if (op->a_sources != NULL || op->b_sources != NULL)
+    if (op->a_sources != NULL || op->b_sources != NULL || op->origins != NULL)
         return "operands have other block ids than the result";
     if (tartan_i_is_ragged(op->to->layout)) return "blocks at the edge have padding";
     return op->a->block_order != op->to->block_order ||

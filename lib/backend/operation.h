@@ -46,8 +46,10 @@ typedef struct tartan_op_elementwise {
     double p, q;
     const tartan_matrix *a, *b;           /* b: NULL if there is one operand */
     const int64_t *a_sources, *b_sources; /* [blocks of to] in device memory, or NULL */
-    const tartan_array *row_factors;      /* [heads, rows] of f32 or f64, or NULL; */
-    const tartan_array *col_factors;      /* [heads, cols]. A stride may be 0 */
+    const uint8_t *
+        origins; /* of a union on the CPU, in place of both: [blocks of to], 1 if a has it, 2 if b has, 3 if both have */
+    const tartan_array *row_factors; /* [heads, rows] of f32 or f64, or NULL; */
+    const tartan_array *col_factors; /* [heads, cols]. A stride may be 0 */
     tartan_matrix *to;
 } tartan_op_elementwise;
 

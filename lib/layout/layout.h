@@ -181,6 +181,11 @@ bool tartan_i_layout_same_frame(const tartan_layout *a, const tartan_layout *b);
 tartan_status tartan_i_layout_merge(const char *function, tartan_layout *a, const tartan_layout *b,
                                     bool common, int64_t **out_a, int64_t **out_b, tartan_layout **out);
 
+/* The union, and for each of its blocks 1 if a has it, 2 if b has it, 3 if both have, in a list that the caller frees with tartan_i_free:
+ * a sixteenth of the memory of the ids. If a and b are equal, *out is a and the list is NULL. */
+tartan_status tartan_i_layout_unite(const char *function, tartan_layout *a, const tartan_layout *b,
+                                    uint8_t **out_origins, tartan_layout **out);
+
 /* The public operations, which also return the old block id of each block of the result in *out_sources (NULL: not
  * wanted; else the caller frees it with tartan_i_free). */
 tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,

@@ -77,13 +77,18 @@ static tartan_status combine(const char *function, tartan_context *context, tart
     tartan_status status;
     tartan_layout *layout = NULL;
     int64_t *a = NULL, *b = NULL;
-    TRY(tartan_i_layout_merge(function, op->a->layout, op->b->layout, both, &a, &b, &layout));
-    op->a_sources = a, op->b_sources = b;
+    uint8_t *origins = NULL;
+    if (!both && context->options.device_type == TARTAN_CPU)
+        TRY(tartan_i_layout_unite(function, op->a->layout, op->b->layout, &origins, &layout));
+    else
+        TRY(tartan_i_layout_merge(function, op->a->layout, op->b->layout, both, &a, &b, &layout));
+    op->a_sources = a, op->b_sources = b, op->origins = origins;
     TRY(make(function, context, op, layout, dtype, out));
 fail:
     tartan_layout_free(layout);
     tartan_i_free(a);
     tartan_i_free(b);
+    tartan_i_free(origins);
     return status;
 }
 

@@ -183,6 +183,7 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_matrix_cut(context.get(), on_it, 0, 1, 0, 1, &m));
     REFUSED(tartan_matrix_select(context.get(), on_it, list, 1, nullptr, 0, &m));
     REFUSED(tartan_matrix_reblock(context.get(), on_it, 4, 4, &m));
+    REFUSED(tartan_matrix_reshape(context.get(), on_it, 32, 32, 0, &m));
     const tartan_matrix *const both[] = {on_it, on_it};
     REFUSED(tartan_matrix_concatenate(context.get(), TARTAN_DOWN, both, 2, &m));
     REFUSED(tartan_matrix_kronecker(context.get(), on_it, &dense.array, 0, 0, &m));

@@ -58,6 +58,26 @@ TEST(SetAlgebra, AgreesWithMasksAndItsLaws) {
     }
 }
 
+TEST(SetAlgebra, OriginsSayWhichOperandHasABlock) {
+    std::mt19937_64 random(21);
+    for (int i = 0; i < rounds(300); i++) {
+        const tartan_shape s = random_shape(random);
+        const Layout a = random_layout(s, (double)(random() % 5) / 4, random()),
+                     b = random_layout(s, (double)(random() % 5) / 4, random());
+        tartan_layout *out = nullptr;
+        uint8_t *origins = nullptr;
+        ASSERT_OK(tartan_i_layout_unite("test", a.get(), b.get(), &origins, &out));
+        const Layout u(out);
+        ASSERT_TRUE(same(u, apply(tartan_layout_union, a, b)));
+        ASSERT_EQ(same(a, b), origins == nullptr);
+        const Mask x = mask_of(a), y = mask_of(b);
+        int64_t id = 0;
+        for (size_t k = 0; k < x.size() && origins != nullptr; k++)
+            if (x[k] || y[k]) ASSERT_EQ(x[k] + 2 * y[k], origins[id++]);
+        tartan_i_free(origins);
+    }
+}
+
 TEST(SetAlgebra, Refusals) {
     Layout a = pattern({4, 4, 2, 2, 1}, "dense");
     for (Binary op : {tartan_layout_union, tartan_layout_intersection, tartan_layout_difference}) {
@@ -82,6 +102,9 @@ TEST(SetAlgebra, EveryAllocationMayFail) {
     BRUTAL(tartan_layout_union(a.get(), b.get(), &out), tartan_layout_free(out));
     BRUTAL(tartan_layout_intersection(a.get(), b.get(), &out), tartan_layout_free(out));
     BRUTAL(tartan_layout_difference(a.get(), b.get(), &out), tartan_layout_free(out));
+    uint8_t *origins = nullptr;
+    BRUTAL(tartan_i_layout_unite("test", a.get(), b.get(), &origins, &out),
+           (tartan_layout_free(out), tartan_i_free(origins)));
 }
 
 TEST(Transpose, TwiceIsTheSame) {

@@ -237,17 +237,9 @@ class Formats(Comparisons[M]):
         rows, cols = _filled(shape_of(shape), plain.shape[0] * plain.shape[1])
         if (rows, cols) == plain.shape:
             return +self if copy else self
-        i, j, values = plain.to_coo()
-        if order == "F":
-            i, j = j, i
-        length, stride = (cols, plain.shape[1]) if order == "C" else (rows, plain.shape[0])
-        i *= stride
-        i += j  # the places of the elements, one after the other
-        # Division by one number has a fast way in NumPy, divmod and remainders have none.
-        np.floor_divide(i, max(length, 1), out=j)
-        i -= j * length
-        i, j = (j, i) if order == "C" else (i, j)
-        return type(plain).from_coo((rows, cols), i, j, values, block=plain.block_shape, order=plain.order)
+        return plain._computed(
+            lambda context, matrix: _raw.tartan_matrix_reshape(context, matrix, rows, cols, int(order == "F"))
+        )
 
     def _resized(self, *shape: Any) -> M:
         """A copy with other numbers of rows and columns: elements keep their places, or fall away."""

@@ -190,7 +190,9 @@ def test_resize(rng, shape):
 def test_reshape(w):
     for order in "CF":
         for shape in ((6, 16), (96, 1), (1, -1), (-1, 4)):
-            np.testing.assert_array_equal(w.reshape(shape, order=order).toarray(), w.toarray().reshape(shape, order=order))
+            made = w.reshape(shape, order=order)
+            np.testing.assert_array_equal(made.toarray(), w.toarray().reshape(shape, order=order))
+            assert made.block_shape == w.block_shape and made.dtype == w.dtype
     assert w.reshape(8, 12) is w and w.reshape(8, 12, copy=True) is not w
     for shape in ((5, 5), (-1, -1), (96,), (-1, 5), (2, 3, 16)):
         with pytest.raises(ValueError, match="shape"):

@@ -116,6 +116,13 @@ TARTAN_API tartan_status tartan_matrix_reblock_at(tartan_context *context, const
                                                   const int64_t *col_bounds, int64_t ncol_bounds,
                                                   tartan_matrix **out);
 
+/* The elements in the same order, row by row or, if `by_column` is not 0, column by column, as a matrix of rows x cols
+ * in blocks of the same size (the largest, if sizes differ). heads must be 1. Errors: SHAPE (another number of
+ * elements), OVERFLOW (2^63 elements or more). */
+TARTAN_API tartan_status tartan_matrix_reshape(tartan_context *context, const tartan_matrix *matrix,
+                                               int64_t rows, int64_t cols, int32_t by_column,
+                                               tartan_matrix **out);
+
 typedef enum tartan_direction {
     TARTAN_DOWN = 1,      /* one below the other; all have the same columns */
     TARTAN_RIGHTWARD = 2, /* one to the right of the other; all have the same rows */
