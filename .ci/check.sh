@@ -41,7 +41,7 @@ setup() { # directory option...
     else
         "$MESON" setup "$dir" "${no_bindings[@]}" "$@"
     fi
-    ninja -C "$dir"
+    ninja -k 0 -C "$dir" # all errors, not the first alone
 }
 
 sources() { # null-separated

@@ -15,10 +15,9 @@ struct Factors {
     uint32_t x[4];
 };
 
-#define TARTAN_OUT_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define TARTAN_OUT_32(i)                                                                                     \
-    TARTAN_OUT_4(i), TARTAN_OUT_4(i + 4), TARTAN_OUT_4(i + 8), TARTAN_OUT_4(i + 12), TARTAN_OUT_4(i + 16),   \
-        TARTAN_OUT_4(i + 20), TARTAN_OUT_4(i + 24), TARTAN_OUT_4(i + 28)
+#define TARTAN_OUT_4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TARTAN_OUT_16(i) TARTAN_OUT_4(i), TARTAN_OUT_4(i + 4), TARTAN_OUT_4(i + 8), TARTAN_OUT_4(i + 12)
+#define TARTAN_OUT_32(i) TARTAN_OUT_16(i), TARTAN_OUT_16(i + 16)
 #define TARTAN_OUT_36(i) TARTAN_OUT_32(i), TARTAN_OUT_4(i + 32)
 #define TARTAN_OUT_40(i) TARTAN_OUT_36(i), TARTAN_OUT_4(i + 36)
 #define TARTAN_OUT_44(i) TARTAN_OUT_40(i), TARTAN_OUT_4(i + 40)
@@ -27,9 +26,9 @@ struct Factors {
 #define TARTAN_OUT_56(i) TARTAN_OUT_52(i), TARTAN_OUT_4(i + 52)
 #define TARTAN_OUT_60(i) TARTAN_OUT_56(i), TARTAN_OUT_4(i + 56)
 #define TARTAN_OUT_64(i) TARTAN_OUT_60(i), TARTAN_OUT_4(i + 60)
+#define TARTAN_AT_16     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TARTAN_AT_32                                                                                         \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
-    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+    TARTAN_AT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define TARTAN_AT_36 TARTAN_AT_32 ", %32, %33, %34, %35"
 #define TARTAN_AT_40 TARTAN_AT_36 ", %36, %37, %38, %39"
 #define TARTAN_AT_44 TARTAN_AT_40 ", %40, %41, %42, %43"
@@ -85,15 +84,18 @@ __device__ __forceinline__ void wgmma_tf32(float (&d)[kSums], const Factors &a, 
                  : outputs                                                                                   \
                  : "l"(a), "l"(b), "r"(keep))
 
-/* d = a b + (keep ? d : 0): a is 64 x 8, b is 8 x kCols, both in shared memory, K-major, by descriptors. */
-template <int kCols>
-__device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kCols / 2], uint64_t a, uint64_t b,
-                                                  int32_t keep) {
-    if constexpr (kCols == 64) {
-        TARTAN_SHARED_TF32("64", TARTAN_AT_32, "%32", "%33", "%34", TARTAN_OUT_32(0));
+/* Part kTile of d = a b + (keep ? d : 0): a is 64 x 8, b is 8 x kCols, both in shared memory, K-major, by descriptors. */
+template <int kCols, int kTile = 0, int kSums>
+__device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kSums], uint64_t a, uint64_t b, int32_t keep) {
+    constexpr int at = kTile * kCols / 2;
+    static_assert(at + kCols / 2 <= kSums, "sums of a product");
+    if constexpr (kCols == 32) {
+        TARTAN_SHARED_TF32("32", TARTAN_AT_16, "%16", "%17", "%18", TARTAN_OUT_16(at));
+    } else if constexpr (kCols == 64) {
+        TARTAN_SHARED_TF32("64", TARTAN_AT_32, "%32", "%33", "%34", TARTAN_OUT_32(at));
     } else {
         static_assert(kCols == 128, "there is no other width");
-        TARTAN_SHARED_TF32("128", TARTAN_AT_64, "%64", "%65", "%66", TARTAN_OUT_64(0));
+        TARTAN_SHARED_TF32("128", TARTAN_AT_64, "%64", "%65", "%66", TARTAN_OUT_64(at));
     }
 }
 
@@ -108,6 +110,7 @@ __device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kCols / 2], uint64_
 #undef TARTAN_AT_40
 #undef TARTAN_AT_36
 #undef TARTAN_AT_32
+#undef TARTAN_AT_16
 #undef TARTAN_OUT_64
 #undef TARTAN_OUT_60
 #undef TARTAN_OUT_56
@@ -117,6 +120,7 @@ __device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kCols / 2], uint64_
 #undef TARTAN_OUT_40
 #undef TARTAN_OUT_36
 #undef TARTAN_OUT_32
+#undef TARTAN_OUT_16
 #undef TARTAN_OUT_4
 
 } // namespace tartan_cuda

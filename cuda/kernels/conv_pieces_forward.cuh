@@ -198,25 +198,53 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
 
 /* ---- Lists that several CTAs share ---- */
 
+/* Neighbouring channels of a position that a thread stores at once. */
+template <typename T, int kUnit> struct alignas(sizeof(T) * kUnit) Channels { T of[kUnit]; };
+
 /* The results of positions by their splits, in order. */
-template <typename S> __global__ void __launch_bounds__(256) add_splits(const __grid_constant__ Args a) {
+template <typename S, int kUnit>
+__global__ void __launch_bounds__(256) add_splits(const __grid_constant__ Args a) {
     const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge;
-    const uint32_t channels = (uint32_t)a.p.to.channels, positions = (uint32_t)a.positions,
-                   all = positions * channels;
-    const bool along = tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
+    const uint32_t units = (uint32_t)a.p.to.channels / kUnit, positions = (uint32_t)a.positions,
+                   all = positions * units;
+    const bool along = kUnit > 1 || tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
     wait_for_kernels_before();
     for (uint32_t e = blockIdx.x * 256 + threadIdx.x; e < all; e += gridDim.x * 256) {
-        const int64_t number = along ? e / channels : e % positions,
-                      channel = along ? e % channels : e / positions;
-        S sum = 0;
+        const int64_t number = along ? e / units : e % positions,
+                      channel = (int64_t)(along ? e % units : e / positions) * kUnit;
+        S sums[kUnit] = {};
 #pragma unroll 4
-        for (int32_t split = 0; split < a.splits; split++)
-            sum += ((const S *)a.sums)[split * sums_of(a) + number * slots + channel];
-        if (!isfinite(sum)) sum = exact_sum<S>(a, number, 0, channel);
+        for (int32_t split = 0; split < a.splits; split++) {
+            using Sums = Channels<S, kUnit>;
+            const Sums part =
+                *(const Sums *)((const S *)a.sums + split * sums_of(a) + number * slots + channel);
+#pragma unroll
+            for (int i = 0; i < kUnit; i++) sums[i] += part.of[i];
+        }
         int32_t steps[TARTAN_I_DIMS];
         const Position x = find_position(a, number, 0, steps);
-        put(a, element_of(a.p.to, x) + channel * a.p.to.channel,
-            conv_finish<S>(a.last, edge_class_of(a.last.edges, x), channel, sum));
+        const int32_t edge_class = edge_class_of(a.last.edges, x);
+        const int64_t to = element_of(a.p.to, x) + channel * a.p.to.channel;
+        S probe = 0; /* NaN as soon as one sum is not finite */
+#pragma unroll
+        for (int i = 0; i < kUnit; i++) probe = fma(sums[i], (S)0, probe);
+        if (probe != 0)
+            for (int i = 0; i < kUnit; i++)
+                if (!isfinite(sums[i])) sums[i] = exact_sum<S>(a, number, 0, channel + i);
+#pragma unroll
+        for (int i = 0; i < kUnit; i++)
+            if (!a.plain) sums[i] = conv_finish<S>(a.last, edge_class, channel + i, sums[i]);
+        if constexpr (kUnit == 1) {
+            put(a, to, sums[0]);
+        } else {
+            tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
+                using T = typename decltype(tag)::type;
+                Channels<T, kUnit> values;
+#pragma unroll
+                for (int i = 0; i < kUnit; i++) values.of[i] = tartan_cuda_to<T>(sums[i]);
+                *(Channels<T, kUnit> *)((T *)a.p.to.data + to) = values;
+            });
+        }
     }
 }
 
@@ -239,9 +267,12 @@ template <class Products> int32_t splits_of(const Args &a, const tartan_cuda_chi
 
 template <typename S>
 tartan_status launch_splits(const char *function, tartan_cuda_queue *queue, const Args &a) {
-    const int64_t all = a.positions * a.p.to.channels;
+    constexpr int kUnit = 16 / (int)sizeof(S);
+    const bool wide = a.wide && (a.p.to.channels | a.p.to_slots.grid * a.p.to_slots.edge) % kUnit == 0;
+    const auto kernel = wide ? add_splits<S, kUnit> : add_splits<S, 1>;
+    const int64_t all = a.positions * a.p.to.channels / (wide ? kUnit : 1);
     const cudaError_t error =
-        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), add_splits<S>,
+        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), kernel,
                                  tartan_cuda_grid((all - 1) / 256 + 1), dim3(256), (size_t)0, a);
     return tartan_cuda_check(function, error, "adding up the splits of lists");
 }
@@ -304,9 +335,9 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     const tartan_cuda_conv_piece_form &f = a->list.form;
     describe(a);
     a->splits = splits_of<Products>(*a, queue->chip);
-    if (a->splits > 1) a->wide = a->cleared = false;
+    if (a->splits > 1) a->cleared = false;
     const int64_t packed =
-                      reads_in_place<Products>(queue->chip, *a)
+                      takes_ring<Products>(queue->chip, *a) && lie_as_stages<Products>(*a)
                           ? 0
                           : aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
                   sums = bytes_of_sums(*a, sizeof(typename Products::Sum));

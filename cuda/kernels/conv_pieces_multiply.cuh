@@ -178,11 +178,10 @@ multiply_by_warps(uint32_t pixels, uint32_t weights, int row, int col,
 }
 
 /* Begins the products of a warpgroup's 64 positions by wgmma; `to` must not be read until they have ended. kPin: products that began
- * before have ended. `keep`: adds to the sums, which are not defined otherwise. */
+ * before have ended. */
 template <class Products, int kGroup, bool kPin = true>
 __device__ __forceinline__ void begin_by_warpgroup(uint32_t pixels, uint32_t weights, int row,
-                                                   float (&to)[Warps<Products, kGroup>::kSums],
-                                                   bool keep = true) {
+                                                   float (&to)[Warps<Products, kGroup>::kSums]) {
     constexpr int kSteps = kRow / 32;
     const uint64_t right = k_major<uint64_t>(weights);
     if constexpr (!Products::kByParts) {
@@ -193,10 +192,10 @@ __device__ __forceinline__ void begin_by_warpgroup(uint32_t pixels, uint32_t wei
         for (int step = 0; step < kSteps; step++) {
             using T = typename Products::Element;
             if constexpr (sizeof(T) == 4)
-                wgmma_tf32_shared<kGroup>(to, left + 2 * step, right + 2 * step, keep || step > 0);
+                wgmma_tf32_shared<kGroup>(to, left + 2 * step, right + 2 * step, 1);
             else
                 wgmma_shared<std::is_same_v<T, __half> ? Factor::f16 : Factor::bf16, kGroup>(
-                    to, left + 2 * step, right + 2 * step, keep || step > 0);
+                    to, left + 2 * step, right + 2 * step, 1);
         }
     } else {
         Factors a[kSteps], low[kSteps];

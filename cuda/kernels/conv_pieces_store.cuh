@@ -42,6 +42,33 @@ struct Tile {
     int32_t slots;
 };
 
+template <int kGroup> __device__ __forceinline__ Tile tile_of(const Args &a, const Share &share) {
+    const int32_t width = a.list.form.width;
+    const int64_t all_slots = a.to.of != nullptr ? a.p.to_slots.grid * a.p.to_slots.edge : a.p.to.channels;
+    const int64_t first_slot = (int64_t)share.group * width + (int64_t)share.chunk * kGroup;
+    const int64_t left = min(all_slots - first_slot, (int64_t)min(kGroup, width - share.chunk * kGroup));
+    return {share.number, share.phase, first_slot, (int32_t)left};
+}
+
+/* Stores sums [position][pitch] of a split, 16 bytes of neighbours at a time where they are aligned. */
+template <typename S, int kGroup, int kPitch>
+__device__ __forceinline__ void store_split(const Args &a, const Places &s, const S *sums, const Tile &t) {
+    constexpr int kUnit = 16 / (int)sizeof(S);
+    S *const to = (S *)a.sums + blockIdx.y * sums_of(a) + t.first_slot;
+    if ((a.p.to_slots.grid * a.p.to_slots.edge | t.first_slot | t.slots) % kUnit == 0) {
+        for (int32_t e = threadIdx.x; e < kPositions * (kGroup / kUnit); e += kThreads) {
+            const int32_t row = e / (kGroup / kUnit), col = e % (kGroup / kUnit) * kUnit;
+            if (col < t.slots && s.to[row] != kNowhere)
+                *(uint4 *)(to + s.to[row] + col) = *(const uint4 *)(sums + row * kPitch + col);
+        }
+        return;
+    }
+    for (int32_t e = threadIdx.x; e < kPositions * kGroup; e += kThreads) {
+        const int32_t row = e / kGroup, col = e % kGroup;
+        if (col < t.slots && s.to[row] != kNowhere) to[s.to[row] + col] = sums[row * kPitch + col];
+    }
+}
+
 /* Stores results [position][pitch] in shared memory, neighbours by neighbouring threads. */
 template <typename T, typename S, int kGroup, int kPitch>
 __device__ __forceinline__ void store(const Args &a, const Places &s, const S *results, const Tile &t) {
@@ -83,9 +110,9 @@ __device__ __forceinline__ void store(const Args &a, const Places &s, const S *r
         if (col >= t.slots || s.to[row] == kNowhere) continue;
         const int64_t slot = t.first_slot + col;
         S sum = results[row * kPitch + col];
-        if (a.splits == 1 && !isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
+        if (!isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
         if (a.sums != nullptr)
-            ((S *)a.sums)[blockIdx.y * sums_of(a) + s.to[row] + slot] = sum;
+            ((S *)a.sums)[s.to[row] + slot] = sum;
         else
             conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, s.to[row] + slot * a.p.to.channel,
                         conv_finish<S>(a.last, s.edge_class[row], slot, sum));
@@ -101,7 +128,6 @@ store_sums(const Args &a, const Places &s, const Share &share, uint8_t *room, in
     using W = Warps<Products, kGroup>;
     using S = typename Products::Sum;
     const int lane = threadIdx.x % 32;
-    const tartan_cuda_conv_piece_form &f = a.list.form;
     S *const results = (S *)room;
 #pragma unroll
     for (int i = 0; i < W::kSums; i++) {
@@ -110,10 +136,8 @@ store_sums(const Args &a, const Places &s, const Share &share, uint8_t *room, in
                 w % 2] = sums[i];
     }
     meet();
-    const int64_t all_slots = a.to.of != nullptr ? a.p.to_slots.grid * a.p.to_slots.edge : a.p.to.channels;
-    const int64_t first_slot = (int64_t)share.group * f.width + (int64_t)share.chunk * kGroup;
-    const int64_t left = min(all_slots - first_slot, (int64_t)min(kGroup, f.width - share.chunk * kGroup));
-    const Tile tile = {share.number, share.phase, first_slot, (int32_t)left};
+    const Tile tile = tile_of<kGroup>(a, share);
+    if (a.splits > 1) return store_split<S, kGroup, F::kPitch>(a, s, results, tile);
     tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
         store<typename decltype(tag)::type, S, kGroup, F::kPitch>(a, s, results, tile);
     });

@@ -67,6 +67,10 @@ def cases():
         yield Case(16, 128, 56, 128, density=.25, dtype=dtype)
         yield Case(16, 128, 56, 128, density=.44, dtype=dtype, last=False)
         yield Case(16, 128, 56, 128, stride=2, density=.44, dtype=dtype)
+        yield Case(16, 512, 14, 512, stride=2, density=.25, dtype=dtype)
+    yield Case(16, 256, 28, 256, density=.25, dtype="tf32")
+    yield Case(16, 256, 28, 256, stride=2, density=.25, dtype="tf32")
+    yield Case(32, 256, 28, 256, block=16, density=.25, dtype="tf32")
     for dtype in "bf16", "f32":
         yield Case(32, 3, 224, 64, kernel=7, stride=2, block=1, dtype=dtype)
         yield Case(32, 256, 28, 256, groups=256, block=1, dtype=dtype)
