@@ -73,7 +73,9 @@ TEST(SetAlgebra, OriginsSayWhichOperandHasABlock) {
         const Mask x = mask_of(a), y = mask_of(b);
         int64_t id = 0;
         for (size_t k = 0; k < x.size() && origins != nullptr; k++)
-            if (x[k] || y[k]) ASSERT_EQ(x[k] + 2 * y[k], origins[id++]);
+            if (x[k] || y[k]) {
+                ASSERT_EQ(x[k] + 2 * y[k], origins[id++]);
+            }
         tartan_i_free(origins);
     }
 }
