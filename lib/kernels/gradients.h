@@ -30,11 +30,13 @@ INLINE void gradient_block(const int32_t dtype, const int positions, const int s
     const tartan_i_tap_gradient *g = line->g;
     const int64_t bytes = dtype == REAL_DTYPE ? (int64_t)sizeof(real) : 2,
                   first = line->first + at * g->col_step, tap_step = positions > 1 ? 1 : g->tap_step;
-    const char *a = line->a + (at * g->a_col + channel) * bytes, *b[GRADIENT_ROWS],
+    const char *a = line->a + (at * g->a_col + channel) * bytes,
                *zeros = (const char *)g->zeros + channel * bytes;
+    uintptr_t b[GRADIENT_ROWS]; /* an edge begins outside of the row */
     vec left[4][GRADIENT_VECTORS];
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) b[r] = line->b[r] + first * line->b_col[r] + channel * bytes;
+    for (int r = 0; r < rows; r++)
+        b[r] = (uintptr_t)line->b[r] + (uintptr_t)(first * line->b_col[r] + channel * bytes);
 #pragma GCC unroll 16
     for (int i = 0; i < (positions - 1) * step + taps; i++) {
         const bool outside = edge && (uint64_t)(first + i * tap_step) >= (uint64_t)g->width;
@@ -44,8 +46,8 @@ INLINE void gradient_block(const int32_t dtype, const int positions, const int s
                 left[i / step][j] = taps_load(dtype, a + (i / step * g->a_col + j * LANES) * bytes, n);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            const char *here = outside ? zeros : b[r];
-            b[r] += tap_step * line->b_col[r];
+            const char *here = outside ? zeros : (const char *)b[r];
+            b[r] += (uintptr_t)(tap_step * line->b_col[r]);
 #pragma GCC unroll 2
             for (int j = 0; j < vectors; j++) {
                 const vec right = taps_load(dtype, here + j * LANES * bytes, n);

@@ -74,7 +74,8 @@ bool LEAN_SAMPLED(const tartan_i_sampled *s) {
     static const function along[TARTAN_I_SAMPLED_VECTORS][TARTAN_I_STRIP_ROWS] = {EACH_LEAN(ALONG)},
                           across[TARTAN_I_SAMPLED_VECTORS][TARTAN_I_STRIP_ROWS] = {EACH_LEAN(ACROSS)};
     if (s->halves || (s->a_col != 1 && s->a_row != 1)) return false;
-    const function run = (s->a_col == 1 ? along : across)[s->vectors - 1][s->rows - 1];
+    const int64_t v = s->vectors - 1, r = s->rows - 1;
+    const function run = s->a_col == 1 ? along[v][r] : across[v][r];
     if (run == NULL) return false;
     run(s);
     return true;

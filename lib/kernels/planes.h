@@ -20,8 +20,9 @@ INLINE void plane_row(const int32_t dtype, int64_t bytes, const char *x, const c
 }
 
 INLINE void plane_rows(const int32_t dtype, const tartan_i_plane *s) {
-    const int64_t bytes = dtype == REAL_DTYPE ? (int64_t)sizeof(real) : 2, n = s->col_end - s->col_begin;
-    const char *x = s->x, *end = x + ((s->row_end - s->row_begin - 1) * s->x_row + n) * bytes;
+    const int64_t bytes = dtype == REAL_DTYPE ? (int64_t)sizeof(real) : 2, n = s->col_end - s->col_begin,
+                  rows = s->row_end - s->row_begin;
+    const char *x = s->x, *end = rows > 0 && n > 0 ? x + ((rows - 1) * s->x_row + n) * bytes : x;
     real *to = s->box;
     for (int64_t r = 0; r < s->box_rows; r++, to += s->box_cols) {
         if (r < s->row_begin || r >= s->row_end || n <= 0) {

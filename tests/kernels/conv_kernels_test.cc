@@ -7,6 +7,7 @@ extern "C" {
 #include "core/dtype.h"
 }
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -196,7 +197,8 @@ void check_tap_products(const tartan_i_kernels &k, size_t n, size_t count, std::
                 }
             tartan_i_store(want.data(), out_dtype, (int64_t)(q * out_row + i), (double)sum);
         }
-    EXPECT_EQ(0, memcmp(want.data(), out.data(), want.size())) << n << " channels, " << count << " positions";
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), (const char *)out.data()))
+        << n << " channels, " << count << " positions";
     EXPECT_TRUE(out.intact());
 }
 
@@ -266,7 +268,7 @@ template <typename T> void check_planes(const tartan_i_kernels &k, std::mt19937_
             if (s.relu && sum <= 0) sum = 0;
             tartan_i_store(want.data(), s.out_dtype, r * s.out_row + c, (double)sum);
         }
-    EXPECT_EQ(0, memcmp(want.data(), out.data(), want.size())) << s.rows << " x " << s.cols;
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), (const char *)out.data())) << s.rows << " x " << s.cols;
     EXPECT_TRUE(out.intact());
 }
 
