@@ -158,21 +158,43 @@ tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
     return w;
 }
 
-/* Lists of f32 are divided where tiles leave processors idle, into no fewer than some steps: a CTA takes as long as 6 for all
- * else. */
-static void choose_splits(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
-    const double least = 6, most = 16;
-    f->splits = 1;
-    if (f->element == 2 || (p->active.layout != NULL && !p->active_from)) return;
-    const double units = (double)p->entries * (double)up(p->to.size[0], tartan_cuda_conv_spread(p, 0)) /
-                         (double)tartan_cuda_conv_spread(p, 0) * f->row_blocks * f->strips,
+/* Tiles of pixels, lists before they are divided, and the steps of one on average. */
+typedef struct work {
+    double tiles, lists, steps;
+} work;
+static work work_of(const tartan_cuda_conv *p, const tartan_cuda_conv_form *f) {
+    const bool windows = p->active.layout != NULL && !p->active_from;
+    const int64_t over = tartan_cuda_conv_spread(p, 0), depth = (p->to.size[0] + over - 1) / over;
+    const double planes = windows ? (double)p->active.layout->blocks * (double)p->active.size[0]
+                                  : (double)p->entries * (double)depth,
                  lists = ceil((double)p->to_slots.grid * p->to_slots.edge / TARTAN_CUDA_CONV_GROUP) *
                          (double)tartan_cuda_conv_spreads(p),
                  items = merged_blocks(p) * p->from_slots.edge * f->element / TARTAN_CUDA_CONV_ITEM_SPAN *
-                         p->to_slots.edge / TARTAN_CUDA_CONV_GROUP,
-                 steps = items * f->parts / TARTAN_CUDA_CONV_ITEMS / lists;
-    const double splits = fmin(fmin(TARTAN_CUDA_CONV_PROCESSORS / (ceil(units / f->units) * lists), steps / least), most);
+                         p->to_slots.edge / TARTAN_CUDA_CONV_GROUP;
+    return (work){.tiles = ceil(planes * f->row_blocks * f->strips / f->units),
+                  .lists = lists,
+                  .steps = items * f->parts / TARTAN_CUDA_CONV_ITEMS / lists};
+}
+
+/* Lists of f32 are divided where tiles leave processors idle, into no fewer than some steps: a CTA takes as long as these for all
+ * else. */
+static void choose_splits(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
+    const double least = 6, most = 16;
+    const work w = work_of(p, f);
+    f->splits = 1;
+    if (f->element == 2 || (p->active.layout != NULL && !p->active_from)) return;
+    const double splits =
+        fmin(fmin(TARTAN_CUDA_CONV_PROCESSORS / (w.tiles * w.lists), w.steps / least), most);
     if (splits >= 2) f->splits = (int32_t)splits;
+}
+
+double tartan_cuda_conv_f32_us(const tartan_cuda_conv *p, const tartan_cuda_conv_form *f) {
+    const double step = f->parts == 2 ? .6 : .75, tile = 2, start = 5, packs = 2, adds = 3;
+    const work w = work_of(p, f);
+    const double ctas = w.tiles * w.lists * f->splits,
+                 rounds = fmax(ctas / TARTAN_CUDA_CONV_PROCESSORS, 1) + (ctas > TARTAN_CUDA_CONV_PROCESSORS ? .3 : 0);
+    return start + rounds * (w.steps / f->splits * step + tile) + (f->in_place ? 0 : packs) +
+           (f->splits > 1 ? adds : 0);
 }
 
 typedef struct tile_shape {
@@ -183,14 +205,15 @@ typedef struct tile_shape {
 tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
     /* Tiles of narrow units read more of A for each product. Sums of products of two parts take half of the registers. */
     static const tile_shape whole[] = {{1, 32, 1}, {1, 28, 0.99}, {2, 16, 0.95}, {4, 8, 0.8}},
-                            half[] = {{1, 16, 1}, {1, 14, 0.99}, {2, 8, 0.95}, {2, 7, 0.94}};
+                            half[] = {{1, 16, 1}, {1, 14, 0.99}, {2, 8, 0.95}};
     tartan_cuda_conv_form out = {0};
     double best = 0;
-    const int32_t element = (int32_t)tartan_cuda_bytes_of(p->dtype), parts = element == 4 && !p->tf32 ? 2 : 1;
+    const int32_t element = (int32_t)tartan_cuda_bytes_of(p->dtype), parts = element == 4 && !p->tf32 ? 2 : 1,
+                  shapes = (int32_t)(parts == 1 ? sizeof whole : sizeof half) / (int32_t)sizeof whole[0];
     for (int32_t split = 0; split < 3 && best == 0; split++) {
         tartan_cuda_conv_form f = {.element = element, .parts = parts, .split = split, .splits = 1};
         for (f.span = span_of(p, &f); f.span >= 64 && best == 0; f.span /= 2)
-            for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
+            for (int32_t i = 0; i < shapes; i++) {
                 const tile_shape *shape = parts == 1 ? &whole[i] : &half[i];
                 f.units = shape->units, f.rows = shape->rows;
                 f.lines = p->to.size[1] == 1 && p->taps.kernel[1] == 1;

@@ -63,6 +63,9 @@ typedef struct tartan_cuda_conv_form {
 /* The form for a problem. There is always one: a stage of one tap has no halo. */
 tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p);
 
+/* The expected time of a problem of f32 on a GPU of 132 processors, in microseconds. */
+double tartan_cuda_conv_f32_us(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form);
+
 /* The share of a tile's pixels that lie in the image, or its windows. */
 double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form);
 
