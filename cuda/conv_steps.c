@@ -6,13 +6,18 @@
 
 /* ---- Tables ---- */
 
-enum { PIECE = TARTAN_CUDA_CONV_CHANNELS };
-
 /* Growing lists; the first failure is kept. */
 typedef struct list {
     int32_t *values;
     int64_t count, room;
 } list;
+
+/* A tap, and what tells the sets of taps apart that share a stage: their phase, and the rest or, where rows or columns are
+ * divided, the tap itself, along d, h, w. */
+typedef struct place {
+    int64_t set[1 + TARTAN_I_DIMS], number;
+    tartan_cuda_conv_shift at[TARTAN_I_DIMS];
+} place;
 
 typedef struct maker {
     const tartan_host *host;
@@ -21,10 +26,13 @@ typedef struct maker {
     const tartan_i_columns *columns; /* of the layout, if adjoint */
     tartan_status status;
     int64_t grid;                       /* block lines of `from` at one tap */
-    int64_t pieces;                     /* of 16 slots, at one tap */
+    int32_t piece;                      /* slots of an item */
+    int64_t pieces;                     /* of these, at one tap */
     int32_t *ids;                       /* [8][taps * grid] block of each 8 slots of the group, or -1 */
     uint8_t *used;                      /* [taps * pieces] whether the group has weights there */
-    list stages, steps, sources, items; /* items of the group */
+    place *taps;                          /* set after set, in ascending order of phases */
+    list stages, steps, sources, items; /* items of the group and phase, */
+    list group_stages;                  /* and their stages */
 } maker;
 
 static int32_t *add(maker *m, list *l, int64_t count) {
@@ -47,7 +55,7 @@ static int32_t *add(maker *m, list *l, int64_t count) {
 static void note_block(maker *m, int32_t eight, int64_t tap, int64_t block, int64_t id) {
     const int64_t edge = m->p->from_slots.edge, first = block * edge;
     m->ids[eight * m->p->taps.taps * m->grid + tap * m->grid + block] = (int32_t)id;
-    for (int64_t piece = first / PIECE; piece * PIECE < first + edge; piece++)
+    for (int64_t piece = first / m->piece; piece * m->piece < first + edge; piece++)
         m->used[tap * m->pieces + piece] = 1;
 }
 
@@ -78,19 +86,19 @@ typedef struct item {
 } item;
 enum { ITEM = sizeof(item) / sizeof(int32_t) };
 
-/* Where the 8 x 8 weights of an item at a tap begin, whose channels are 16 slots of `from` from `first` on (-1: none). */
+/* Where the weights of an item at a tap begin, whose channels are slots of `from` from `first` on (-1: none). */
 static void find_sources(const maker *m, int32_t group, int64_t tap, int64_t first, int32_t *to) {
     const tartan_cuda_conv *p = m->p;
-    const int32_t edge = p->from_slots.edge, edge_to = p->to_slots.edge;
+    const int32_t edge = p->from_slots.edge, edge_to = p->to_slots.edge, unit = 16 / m->form->element;
     for (int32_t i = 0; i < TARTAN_CUDA_CONV_SOURCES; i++) {
-        const int64_t slot = first + i / 8 * 8, row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
+        const int64_t slot = first + i / 8 * unit, row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
         to[i] = -1;
         if (slot >= p->from.channels || row >= p->to.channels) continue;
         const int64_t id = m->ids[i % 8 * p->taps.taps * m->grid + tap * m->grid + slot / edge];
         if (id < 0) continue;
         to[i] = (int32_t)((id * edge * edge_to + row % edge_to * p->to_slots.stride +
                            slot % edge * p->from_slots.stride) /
-                          8);
+                          unit);
     }
 }
 
@@ -123,53 +131,58 @@ static void find_boxes(const maker *m, int32_t group, int64_t tap, int64_t first
 
 /* Items of a stage and tap, at most. */
 static int32_t pieces_of(const maker *m) {
-    return m->form->span / (2 * PIECE);
+    return m->form->span / TARTAN_CUDA_CONV_ITEM_SPAN;
 }
 
-/* The items of a stage whose channels begin with `piece`, at the taps from `first` to `last`. */
-static void add_items(maker *m, int32_t group, int64_t piece, int64_t first, int64_t last) {
-    const tartan_cuda_conv *p = m->p;
+/* The first pixel of a set along a dimension. */
+static int64_t first_shift(const place *set, int64_t count, int32_t d) {
+    int64_t first = set[0].at[d].shift;
+    for (int64_t i = 1; i < count; i++)
+        if (set[i].at[d].shift < first) first = set[i].at[d].shift;
+    return first;
+}
+
+/* The items of a stage whose channels begin with `piece`, at the taps of a set. */
+static void add_items(maker *m, int32_t group, int64_t piece, const place *set, int64_t count) {
     const tartan_cuda_conv_form *f = m->form;
+    const int64_t h = first_shift(set, count, 1), w = first_shift(set, count, 2);
     bool begins = true;
-    for (int64_t tap = first; tap < last; tap++) {
-        const int64_t w = tap % p->taps.kernel[2], h = tap / p->taps.kernel[2] % p->taps.kernel[1];
-        const int64_t shift = (f->split < 1 ? tartan_cuda_conv_shift(p, 1, h) * f->pitch : 0) +
-                              (f->split < 2 ? tartan_cuda_conv_shift(p, 2, w) : 0);
+    for (int64_t t = 0; t < count; t++) {
+        const int64_t pixel = (set[t].at[1].shift - h) * f->pitch + set[t].at[2].shift - w;
         for (int32_t i = 0; i < pieces_of(m) && piece + i < m->pieces; i++) {
-            if (!m->used[tap * m->pieces + piece + i]) continue;
+            if (!m->used[set[t].number * m->pieces + piece + i]) continue;
             item *to = (item *)add(m, &m->items, ITEM);
             if (to == NULL) return;
-            to->word = (int32_t)((shift * f->span + 2 * PIECE * i) / 16), to->begins = begins, to->ends = 0;
-            (f->in_place ? find_boxes : find_sources)(m, group, tap, PIECE * (piece + i), to->sources);
+            to->word = (int32_t)((pixel * f->span + TARTAN_CUDA_CONV_ITEM_SPAN * i) / 16);
+            to->begins = begins, to->ends = 0;
+            (f->in_place ? find_boxes : find_sources)(m, group, set[t].number, m->piece * (piece + i),
+                                                      to->sources);
             begins = false;
         }
     }
     if (!begins) ((item *)(m->items.values + m->items.count) - 1)->ends = 1;
 }
 
-/* Whether the group has weights for the channels of a stage from `piece` on, at the taps from `first` to `last`. */
-static bool is_used(const maker *m, int64_t piece, int64_t first, int64_t last) {
-    for (int64_t tap = first; tap < last; tap++)
+/* Whether the group has weights for the channels of a stage from `piece` on, at the taps of a set. */
+static bool is_used(const maker *m, int64_t piece, const place *set, int64_t count) {
+    for (int64_t t = 0; t < count; t++)
         for (int32_t i = 0; i < pieces_of(m) && piece + i < m->pieces; i++)
-            if (m->used[tap * m->pieces + piece + i]) return true;
+            if (m->used[set[t].number * m->pieces + piece + i]) return true;
     return false;
 }
 
-/* The stages of a group at the taps from `first` to `last`, which share one. */
-static void add_stages(maker *m, int32_t group, int64_t first, int64_t last) {
-    const tartan_cuda_conv *p = m->p;
-    const tartan_cuda_conv_form *f = m->form;
-    const int64_t w = first % p->taps.kernel[2], h = first / p->taps.kernel[2] % p->taps.kernel[1],
-                  d = first / p->taps.kernel[2] / p->taps.kernel[1];
+/* The stages of a group at the taps of a set, which share one. */
+static void add_stages(maker *m, int32_t group, const place *set, int64_t count) {
     for (int64_t piece = 0; piece < m->pieces; piece += pieces_of(m)) {
-        if (!is_used(m, piece, first, last)) continue;
-        int32_t *to = add(m, &m->stages, TARTAN_CUDA_CONV_STAGE);
+        if (!is_used(m, piece, set, count)) continue;
+        int32_t *to = add(m, &m->group_stages, TARTAN_CUDA_CONV_STAGE);
         if (to == NULL) return;
-        to[0] = (int32_t)(PIECE * piece);
-        to[1] = (int32_t)tartan_cuda_conv_shift(p, 0, d);
-        to[2] = (int32_t)(f->split < 1 ? 0 : tartan_cuda_conv_shift(p, 1, h));
-        to[3] = (int32_t)(f->split < 2 ? 0 : tartan_cuda_conv_shift(p, 2, w));
-        add_items(m, group, piece, first, last);
+        to[0] = (int32_t)(m->piece * piece);
+        for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+            const int64_t step = m->p->adjoint ? 1 : m->p->taps.stride[d];
+            to[1 + d] = (int32_t)(first_shift(set, count, d) * step + set[0].at[d].rest);
+        }
+        add_items(m, group, piece, set, count);
     }
 }
 
@@ -199,18 +212,17 @@ static void put_weights(maker *m, int32_t *step, int32_t i, const item *from) {
                from->sources, sizeof from->sources);
         return;
     }
-    const int32_t items = box_of(m).channels / PIECE, boxes = m->form->boxes * items / TARTAN_CUDA_CONV_ITEMS;
+    const int32_t items = box_of(m).channels / m->piece, boxes = m->form->boxes * items / TARTAN_CUDA_CONV_ITEMS;
     if (i % items == 0)
         memcpy(step + TARTAN_CUDA_CONV_FIRST_BOX + i / items * boxes, from->sources,
                (size_t)boxes * sizeof *from->sources);
 }
 
-/* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases the previous
- * step's, so shared memory must have room for both. If it hasn't, the step is a short one; if that is not enough, the
- * previous step is drained first. */
-static void add_steps(maker *m) {
-    if (m->status != TARTAN_OK) return;
-    const item *at = (const item *)m->items.values, *end = (const item *)(m->items.values + m->items.count);
+/* Packs items into steps. The kernel waits for the stages of a step before it releases the previous step's, so shared memory
+ * must have room for both. If it hasn't, the step is a short one; if that is not enough, the previous step is drained
+ * first. */
+static void add_steps(maker *m, const item *at, const item *end) {
+    const int32_t most = TARTAN_CUDA_CONV_ITEMS / m->form->parts;
     int32_t before = 0, open = 0; /* stages of the step before; 1 if its last one goes on */
     while (at < end) {
         int32_t *to = add(m, &m->steps, TARTAN_CUDA_CONV_STEP);
@@ -221,7 +233,7 @@ static void add_steps(maker *m) {
         int32_t *marks = to + TARTAN_CUDA_CONV_MARKS;
         const int32_t shared = open;
         int32_t count = 0, stages = open, word = 0;
-        for (; count < TARTAN_CUDA_CONV_ITEMS && at < end; count++, at++) {
+        for (; count < most && at < end; count++, at++) {
             if (stages + at->begins > m->form->stages) break;
             if (count == TARTAN_CUDA_CONV_ITEMS / 2 && !joins(m, at, end, before + stages - shared)) break;
             stages += at->begins;
@@ -232,22 +244,88 @@ static void add_steps(maker *m) {
             open = !at->ends;
             put_weights(m, to, count, at);
         }
-        *marks |= (count <= TARTAN_CUDA_CONV_ITEMS / 2) << TARTAN_CUDA_CONV_SHORT;
+        *marks |= (m->form->parts == 1 && count <= TARTAN_CUDA_CONV_ITEMS / 2) << TARTAN_CUDA_CONV_SHORT;
         for (; count < TARTAN_CUDA_CONV_ITEMS; count++) put_word(to, count, word);
         *marks |= (before + stages - shared > m->form->stages) << TARTAN_CUDA_CONV_DRAINS;
         before = stages;
     }
-    m->items.count = 0;
 }
 
-static void add_group(maker *m, int32_t group) {
-    const int64_t step = tartan_cuda_conv_stage_taps(&m->p->taps, m->form->split);
-    note_group(m, group);
-    for (int64_t tap = 0; tap < m->p->taps.taps; tap += step) add_stages(m, group, tap, tap + step);
-    add_steps(m);
+/* The stages and items of a group in a phase, as lists that share them: each has whole stages, and about as many items. */
+static void divide_items(maker *m, list *steps_of, list *stages_of) {
+    const item *items = (const item *)m->items.values;
+    const int64_t count = m->items.count / ITEM, splits = m->form->splits;
+    const int32_t *stage = m->group_stages.values;
+    int64_t at = 0;
+    for (int64_t split = 0; split < splits; split++) {
+        int32_t *first_step = add(m, steps_of, 1), *first_stage = add(m, stages_of, 1);
+        if (first_step == NULL || first_stage == NULL) return;
+        *first_step = (int32_t)(m->steps.count / TARTAN_CUDA_CONV_STEP);
+        *first_stage = (int32_t)(m->stages.count / TARTAN_CUDA_CONV_STAGE);
+        const int64_t first = at;
+        while (at < count * (split + 1) / splits) {
+            int32_t *to = add(m, &m->stages, TARTAN_CUDA_CONV_STAGE);
+            if (to == NULL) return;
+            memcpy(to, stage, TARTAN_CUDA_CONV_STAGE * sizeof *to);
+            stage += TARTAN_CUDA_CONV_STAGE;
+            while (!items[at].ends) at++;
+            at++;
+        }
+        if (first < at && m->status == TARTAN_OK) add_steps(m, items + first, items + at);
+    }
 }
 
-/* Group and steps of each, by descending steps; those with equally many by number. */
+static int compare_taps(const void *a, const void *b) {
+    const place *x = a, *y = b;
+    for (int i = 0; i < 1 + TARTAN_I_DIMS; i++)
+        if (x->set[i] != y->set[i]) return x->set[i] < y->set[i] ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static bool are_together(const place *a, const place *b) {
+    return memcmp(a->set, b->set, sizeof a->set) == 0;
+}
+
+static tartan_status find_taps(maker *m) {
+    const tartan_cuda_conv *p = m->p;
+    PASS(m->host->allocate(&m->taps, p->taps.taps, sizeof *m->taps));
+    for (int64_t t = 0; t < p->taps.taps; t++) {
+        place *to = &m->taps[t];
+        int64_t rest = t, phase = 0, at[TARTAN_I_DIMS];
+        for (int32_t d = TARTAN_I_DIMS - 1; d >= 0; d--) {
+            at[d] = rest % p->taps.kernel[d];
+            rest /= p->taps.kernel[d];
+        }
+        for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+            to->at[d] = tartan_cuda_conv_shift_of(p, d, at[d]);
+            to->set[1 + d] = d > m->form->split ? to->at[d].rest : at[d];
+            phase = phase * tartan_cuda_conv_spread(p, d) + to->at[d].phase;
+        }
+        to->set[0] = phase;
+        to->number = t;
+    }
+    qsort(m->taps, (size_t)p->taps.taps, sizeof *m->taps, compare_taps);
+    return TARTAN_OK;
+}
+
+/* The lists of a phase, whose taps are those from *at on; moves *at behind them. */
+static void add_phase(maker *m, int64_t phase, int32_t groups, int64_t *at, list *steps_of, list *stages_of) {
+    const int64_t first = *at, all = m->p->taps.taps;
+    int64_t end = first;
+    while (end < all && m->taps[end].set[0] == phase) end++;
+    for (int32_t g = 0; g < groups && m->status == TARTAN_OK; g++) {
+        if (first < end) note_group(m, g);
+        for (int64_t t = first, next; t < end; t = next) {
+            for (next = t + 1; next < end && are_together(&m->taps[t], &m->taps[next]);) next++;
+            add_stages(m, g, m->taps + t, next - t);
+        }
+        if (m->status == TARTAN_OK) divide_items(m, steps_of, stages_of);
+        m->items.count = m->group_stages.count = 0;
+    }
+    *at = end;
+}
+
+/* List and steps of each, by descending steps; those with equally many by number. */
 static int by_steps(const void *a, const void *b) {
     const int32_t *x = a, *y = b;
     if (x[1] != y[1]) return x[1] > y[1] ? -1 : 1;
@@ -255,17 +333,17 @@ static int by_steps(const void *a, const void *b) {
 }
 
 static void add_order(maker *m, const list *steps_of, list *order, tartan_cuda_conv_steps *out) {
-    int32_t *pairs = add(m, order, 2 * (int64_t)out->groups);
+    int32_t *pairs = add(m, order, 2 * (int64_t)out->lists);
     out->busy = 0;
     if (pairs == NULL) return;
-    for (int32_t g = 0; g < out->groups; g++) {
+    for (int32_t g = 0; g < out->lists; g++) {
         pairs[2 * g] = g;
         pairs[2 * g + 1] = steps_of->values[g + 1] - steps_of->values[g];
         out->busy += pairs[2 * g + 1] > 0;
     }
-    qsort(pairs, (size_t)out->groups, 2 * sizeof *pairs, by_steps);
-    for (int32_t g = 0; g < out->groups; g++) pairs[g] = pairs[2 * g];
-    order->count = out->groups;
+    qsort(pairs, (size_t)out->lists, 2 * sizeof *pairs, by_steps);
+    for (int32_t g = 0; g < out->lists; g++) pairs[g] = pairs[2 * g];
+    order->count = out->lists;
 }
 
 /* Spans of channels of which there is a stage. */
@@ -276,7 +354,7 @@ static int32_t count_spans(maker *m) {
     if (m->status != TARTAN_OK) return 0;
     memset(seen, 0, (size_t)most);
     for (int64_t i = 0; i < m->stages.count; i += TARTAN_CUDA_CONV_STAGE)
-        seen[m->stages.values[i] / (PIECE * pieces_of(m))] = 1;
+        seen[m->stages.values[i] / (m->piece * pieces_of(m))] = 1;
     for (int64_t i = 0; i < most; i++) count += seen[i];
     return count;
 }
@@ -309,25 +387,30 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     list steps_of = {0}, stages_of = {0}, order = {0};
     const int64_t slots = p->to_slots.grid * p->to_slots.edge;
     if (p->adjoint) PASS(host->columns(p->layout, &m.columns));
-    m.pieces = (m.grid * p->from_slots.edge + PIECE - 1) / PIECE;
+    m.piece = TARTAN_CUDA_CONV_ITEM_SPAN / form->element;
+    m.pieces = (m.grid * p->from_slots.edge + m.piece - 1) / m.piece;
     m.status = host->allocate(&m.ids, 8 * p->taps.taps * m.grid + 1, sizeof *m.ids);
     if (m.status == TARTAN_OK)
         m.status = host->allocate(&m.used, p->taps.taps * m.pieces + 1, sizeof *m.used);
-    *out = (tartan_cuda_conv_steps){
-        .groups = (int32_t)((slots + TARTAN_CUDA_CONV_GROUP - 1) / TARTAN_CUDA_CONV_GROUP)};
-    for (int32_t g = 0; g <= out->groups && m.status == TARTAN_OK; g++) {
-        int32_t *step = add(&m, &steps_of, 1), *stage = add(&m, &stages_of, 1);
-        if (step == NULL || stage == NULL) break;
-        *step = (int32_t)(m.steps.count / TARTAN_CUDA_CONV_STEP),
+    if (m.status == TARTAN_OK) m.status = find_taps(&m);
+    const int32_t groups = (int32_t)((slots + TARTAN_CUDA_CONV_GROUP - 1) / TARTAN_CUDA_CONV_GROUP);
+    const int64_t phases = tartan_cuda_conv_spreads(p);
+    *out = (tartan_cuda_conv_steps){.lists = (int32_t)(phases * groups * form->splits)};
+    int64_t at = 0;
+    for (int64_t phase = 0; phase < phases && m.status == TARTAN_OK; phase++)
+        add_phase(&m, phase, groups, &at, &steps_of, &stages_of);
+    int32_t *step = add(&m, &steps_of, 1), *stage = add(&m, &stages_of, 1);
+    if (m.status == TARTAN_OK) {
+        *step = (int32_t)(m.steps.count / TARTAN_CUDA_CONV_STEP);
         *stage = (int32_t)(m.stages.count / TARTAN_CUDA_CONV_STAGE);
-        if (g < out->groups) add_group(&m, g);
+        add_order(&m, &steps_of, &order, out);
     }
-    if (m.status == TARTAN_OK) add_order(&m, &steps_of, &order, out);
     out->spans = count_spans(&m);
     if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, &order, out);
-    int32_t *all[] = {steps_of.values, stages_of.values, order.values,   m.stages.values,
-                      m.steps.values,  m.sources.values, m.items.values, m.ids};
+    int32_t *all[] = {steps_of.values,  stages_of.values, order.values,   m.stages.values,      m.steps.values,
+                      m.sources.values, m.items.values,   m.group_stages.values, m.ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) host->free(all[i]);
     host->free(m.used);
+    host->free(m.taps);
     return m.status;
 }

@@ -125,7 +125,7 @@ tartan_status make_edges(const tartan_host *host, const tartan_layout *, const v
     return TARTAN_OK;
 }
 
-/* Behind the facts: groups, those with steps, spans, steps, stages, and where each table begins. */
+/* Behind the facts: lists, those with steps, spans, steps, stages, and where each table begins. */
 tartan_status make_steps(const tartan_host *host, const tartan_layout *, const void *user,
                          tartan_cuda_made *out) {
     const wanted *w = (const wanted *)user;
@@ -139,7 +139,7 @@ tartan_status make_steps(const tartan_host *host, const tartan_layout *, const v
     }
     out->values = made.values;
     out->size = made.size;
-    const int64_t more[11] = {made.groups,     made.busy,     made.spans,     made.steps,
+    const int64_t more[11] = {made.lists,      made.busy,     made.spans,     made.steps,
                               made.stages,     made.steps_of, made.stages_of, made.stage_table,
                               made.step_table, made.order,    made.sources};
     memcpy(out->facts + w->known.count, more, sizeof more);
@@ -262,9 +262,9 @@ tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue
                                          tartan_cuda_conv_lists *out) {
     wanted w = {p->layout, p, f, {}};
     add_taps(p->taps, p->adjoint, &w.known);
-    const int64_t more[] = {f->units,           f->unit_bytes,    f->span,       f->split,
-                            f->stages,          f->pitch,         f->in_place,   p->from_slots.stride,
-                            p->to_slots.stride, p->from.channels, p->to.channels};
+    const int64_t more[] = {
+        f->element, f->parts,    f->units,  f->unit_bytes,         f->span,            f->split,         f->stages,
+        f->pitch,   f->in_place, f->splits, p->from_slots.stride, p->to_slots.stride, p->from.channels, p->to.channels};
     for (int64_t one : more) w.known.add(one);
     const int32_t *values;
     const int64_t *known;

@@ -39,7 +39,7 @@ tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue
 
 /* The tables of conv_steps.h in device memory. */
 typedef struct tartan_cuda_conv_lists {
-    int32_t groups, busy, spans;
+    int32_t count, busy, spans;
     int64_t steps, stages;
     const int32_t *steps_of, *stages_of, *stage_table, *step_table, *order, *sources;
 } tartan_cuda_conv_lists;

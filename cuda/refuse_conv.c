@@ -21,12 +21,13 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     const tartan_cuda_conv *p = problem;
     const tartan_cuda_slots *from = &p->from_slots, *to = &p->to_slots;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
-    if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (p->dtype == TARTAN_F64) return "only for float32, float16 and bfloat16";
     if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-        if (p->adjoint && p->taps.stride[d] != 1) return "input gradients only of strides of 1";
-        if (d > 0 && p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";
-    }
+    for (int32_t d = 1; d < TARTAN_I_DIMS; d++)
+        if (!p->adjoint && p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";
+    if (p->adjoint && (double)p->taps.stride[0] * (double)p->taps.stride[1] * (double)p->taps.stride[2] >
+                          TARTAN_CUDA_CONV_PHASES)
+        return "input gradients only of strides with a product up to 16";
     if (from->channels->of != NULL || to->channels->of != NULL) return "only for channels without sets";
     if (from->edge % 8 != 0 || to->edge % 8 != 0) return "only for blocks whose edges are multiples of 8";
     if (p->from.channels % 8 != 0) return "only for multiples of 8 channels to read";
@@ -35,17 +36,20 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     if (!is_small(&p->from) || !is_small(&p->to) || p->entries > INT32_MAX)
         return "only for images of fewer than 2^30 pixels a side";
     if ((uintptr_t)p->values % 16 != 0) return "the filter's address is no multiple of 16 bytes";
-    if ((double)p->layout->blocks * from->edge * to->edge / 8 > INT32_MAX)
-        return "only for filters of fewer than 2^34 weights";
+    if ((double)p->layout->blocks * from->edge * to->edge * tartan_cuda_bytes_of(p->dtype) / 16 > INT32_MAX)
+        return "only for filters of less than 32 GiB";
     const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
     const tartan_layout *active = p->active_from ? NULL : p->active.layout;
     double planes = (double)p->entries * (double)p->to.size[0];
+    if (active != NULL && tartan_cuda_conv_spreads(p) > 1)
+        return "input gradients with strides only of whole images";
     if (active != NULL) {
         planes = (double)active->blocks * (double)p->active.size[0];
         if ((double)active->shape.heads * (double)active->grid_rows * (double)active->grid_cols > 2e9)
             return "only for fewer than 2e9 windows";
     }
-    if (planes * form.row_blocks * form.strips * (double)(to->grid * to->edge / TARTAN_CUDA_CONV_GROUP + 1) >
+    if (planes * form.row_blocks * form.strips * (double)(to->grid * to->edge / TARTAN_CUDA_CONV_GROUP + 1) *
+            (double)tartan_cuda_conv_spreads(p) * form.splits >
         2e9)
         return "only for fewer than 2e9 tiles";
     return NULL;

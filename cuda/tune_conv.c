@@ -13,10 +13,29 @@ double tartan_cuda_conv_plain_rate(const void *problem) {
     return p->dtype == TARTAN_F64 ? 0.5 : 1;
 }
 
+/* The rate of products for each kind of factors, times the share of a list's weights that a line of the filter has. */
+static double pieces_rate(int32_t dtype, bool tf32, const tartan_cuda_figures *figures, bool adjoint,
+                          int32_t edge) {
+    int32_t lines = 0;
+    while (lines + 1 < TARTAN_CUDA_SHARES && edge << lines < 64) lines++;
+    const double rate = tartan_cuda_is_half(dtype) ? 200 : dtype == TARTAN_F64 ? 20 : tf32 ? 100 : 60;
+    return rate * figures->share[adjoint][lines] / (1 << lines);
+}
+
+/* The rate of conv_pieces, times what it takes for each microsecond of conv_wgmma. */
+static double f32_rate(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form) {
+    const double rate = tartan_cuda_conv_pieces_rate(p), start = 8;
+    const tartan_cuda_image *out = p->adjoint ? &p->from : &p->to;
+    const double flops = 2.0 * (double)p->layout->blocks * p->from_slots.edge * p->to_slots.edge *
+                         (double)p->entries * (double)out->size[0] * (double)out->size[1] * (double)out->size[2];
+    return rate * (start + flops / (1e6 * rate)) / tartan_cuda_conv_f32_us(p, form);
+}
+
 /* A CTA takes 64 output channels, all with the merged list of the block rows in them. */
 double tartan_cuda_conv_wgmma_rate(const void *problem) {
     const tartan_cuda_conv *p = problem;
     const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
+    if (p->dtype == TARTAN_F32) return f32_rate(p, &form);
     int32_t lines = 0;
     while (lines + 1 < TARTAN_CUDA_SHARES && p->to_slots.edge << lines < TARTAN_CUDA_CONV_GROUP) lines++;
     const double rate =
@@ -28,15 +47,6 @@ double tartan_cuda_conv_wgmma_rate(const void *problem) {
                  ctas = ceil(positions / 256) * ceil(channels / TARTAN_CUDA_CONV_GROUP),
                  list = (double)p->layout->blocks * p->from_slots.edge * p->to_slots.edge / channels;
     return p->active.layout == NULL && ctas < 32 && list >= 1024 ? rate * ctas / 32 : rate;
-}
-
-/* The rate of products for each kind of factors, times the share of a list's weights that a line of the filter has. */
-static double pieces_rate(int32_t dtype, bool tf32, const tartan_cuda_figures *figures, bool adjoint,
-                          int32_t edge) {
-    int32_t lines = 0;
-    while (lines + 1 < TARTAN_CUDA_SHARES && edge << lines < 64) lines++;
-    const double rate = tartan_cuda_is_half(dtype) ? 200 : dtype == TARTAN_F64 ? 20 : tf32 ? 100 : 60;
-    return rate * figures->share[adjoint][lines] / (1 << lines);
 }
 
 /* Products of numbers that are loaded for each: bound by instructions. */

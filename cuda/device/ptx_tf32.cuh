@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wgmma of tf32 whose left factor comes from registers, in tiles of 64 x 64 to 128, or from shared memory. Source: PTX ISA 9.0, section "wgmma".
+ * wgmma of tf32 whose left factor comes from registers, in tiles of 64 x 64 to 128, or from shared memory, of 64 x 32 to 256. Source: PTX ISA 9.0, section "wgmma".
  * Only code for sm_90a may call them. */
 #ifndef TARTAN_CUDA_PTX_TF32_CUH
 #define TARTAN_CUDA_PTX_TF32_CUH
@@ -26,6 +26,7 @@ struct Factors {
 #define TARTAN_OUT_56(i) TARTAN_OUT_52(i), TARTAN_OUT_4(i + 52)
 #define TARTAN_OUT_60(i) TARTAN_OUT_56(i), TARTAN_OUT_4(i + 56)
 #define TARTAN_OUT_64(i) TARTAN_OUT_60(i), TARTAN_OUT_4(i + 60)
+#define TARTAN_OUT_112(i) TARTAN_OUT_64(i), TARTAN_OUT_48(i + 64)
 #define TARTAN_AT_16     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TARTAN_AT_32                                                                                         \
     TARTAN_AT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -37,6 +38,11 @@ struct Factors {
 #define TARTAN_AT_56 TARTAN_AT_52 ", %52, %53, %54, %55"
 #define TARTAN_AT_60 TARTAN_AT_56 ", %56, %57, %58, %59"
 #define TARTAN_AT_64 TARTAN_AT_60 ", %60, %61, %62, %63"
+#define TARTAN_AT_112                                                                                        \
+    TARTAN_AT_64                                                                                             \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, "      \
+    "%83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, "      \
+    "%102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define TARTAN_WGMMA_TF32(width, sums, x0, x1, x2, x3, matrix, keep_at, outputs)                             \
     asm volatile("{\n"                                                                                       \
                  ".reg .pred keep;\n"                                                                        \
@@ -93,14 +99,21 @@ __device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kSums], uint64_t a,
         TARTAN_SHARED_TF32("32", TARTAN_AT_16, "%16", "%17", "%18", TARTAN_OUT_16(at));
     } else if constexpr (kCols == 64) {
         TARTAN_SHARED_TF32("64", TARTAN_AT_32, "%32", "%33", "%34", TARTAN_OUT_32(at));
-    } else {
-        static_assert(kCols == 128, "there is no other width");
+    } else if constexpr (kCols == 112) {
+        TARTAN_SHARED_TF32("112", TARTAN_AT_56, "%56", "%57", "%58", TARTAN_OUT_56(at));
+    } else if constexpr (kCols == 128) {
         TARTAN_SHARED_TF32("128", TARTAN_AT_64, "%64", "%65", "%66", TARTAN_OUT_64(at));
+    } else if constexpr (kCols == 224) {
+        TARTAN_SHARED_TF32("224", TARTAN_AT_112, "%112", "%113", "%114", TARTAN_OUT_112(at));
+    } else {
+        static_assert(kCols == 256 && kSums == 128, "there is no other width");
+        wgmma_256<Factor::tf32, 0, 0>(d, a, b, keep);
     }
 }
 
 #undef TARTAN_SHARED_TF32
 #undef TARTAN_WGMMA_TF32
+#undef TARTAN_AT_112
 #undef TARTAN_AT_64
 #undef TARTAN_AT_60
 #undef TARTAN_AT_56
@@ -111,6 +124,7 @@ __device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kSums], uint64_t a,
 #undef TARTAN_AT_36
 #undef TARTAN_AT_32
 #undef TARTAN_AT_16
+#undef TARTAN_OUT_112
 #undef TARTAN_OUT_64
 #undef TARTAN_OUT_60
 #undef TARTAN_OUT_56

@@ -31,6 +31,8 @@ CUtensorMapDataType type_of(int32_t dtype) {
     case TARTAN_F8E4M3:
     case TARTAN_F8E5M2:
         return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case TARTAN_I32: /* 32 bits as they are */
+        return CU_TENSOR_MAP_DATA_TYPE_INT32;
     default:
         return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     }

@@ -4,6 +4,7 @@
 #define TARTAN_CUDA_CONV_RING_CUH
 
 #include "conv_tables.h"
+#include "device/ptx_tf32.cuh"
 #include "device/ptx_wgmma.cuh"
 #include "device/ring.cuh"
 #include "kernels/conv_positions.cuh"
@@ -21,7 +22,8 @@ enum {
     kConvWeightBytes = TARTAN_CUDA_CONV_ITEM_BYTES * TARTAN_CUDA_CONV_ITEMS,
     kConvWords = TARTAN_CUDA_CONV_ITEMS + 1, /* of a step: where its items' pixels begin, and its marks */
     kConvWordBytes = 48,
-    kConvRoom = 1024, /* staging of a warp's results, where they do not leave as boxes */
+    kConvRoom = 1024,  /* staging of a warp's results, where they do not leave as boxes */
+    kConvDividers = 64 /* threads that divide factors into two parts */
 };
 
 /* A unit of a tile: its first pixel, and the pixels that are written: those inside [begin, end). */
@@ -31,7 +33,7 @@ struct ConvUnit {
 };
 
 struct ConvTile {
-    int32_t group; /* < 0: there are no more tiles */
+    int32_t list; /* < 0: there are no more tiles */
     int32_t first_step, steps;
     uint32_t stage, stage_parity, step, step_parity; /* where its pixels and weights begin in their rings */
     ConvUnit unit[4];
@@ -45,19 +47,22 @@ struct ConvProblem {
     int32_t *counters;
     uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
     uint32_t panel; /* tiles of pixels that all groups compute before they go on */
-    uint32_t depth; /* planes of an image */
-    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to the pixels of its first tap */
-    uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
-    int32_t size[TARTAN_I_DIMS];                        /* of `to` */
-    bool alone;                                         /* pixels do not depend on the kernel before, */
-    bool numbered;                                      /* but windows do */
-    bool restricted;                                    /* to windows: */
+    uint32_t depth; /* planes of an image, in a phase */
+    int32_t groups;                /* of output slots */
+    int32_t spread[TARTAN_I_DIMS]; /* between positions of `to` that are neighbours in a phase */
+    int32_t step[TARTAN_I_DIMS];   /* between the pixels of neighbours */
+    uint32_t stage_boxed;          /* bytes that the boxes of a stage write */
+    int32_t size[TARTAN_I_DIMS];   /* of `to` */
+    bool alone;                    /* pixels do not depend on the kernel before, */
+    bool numbered;                 /* but windows do */
+    bool restricted;               /* to windows: */
     Windows windows;
     const int32_t *windows_at; /* the number of each, counted over all images */
-    /* Results: 16 bits of contiguous channels, or f32 of any strides. */
+    /* Results: 16 bits of contiguous channels, or f32 of any strides. In bytes; `to_step` between neighbours in a phase,
+     * `to_phase` from phase to phase, `to_split` from the sums of a list to those of the next that has a share in them. */
     char *to;
-    bool to_f32;
-    int64_t to_image, to_step[TARTAN_I_DIMS], to_channel; /* in bytes */
+    bool to_f32, to_wide; /* f32 that may be written by 16 bytes of channels */
+    int64_t to_image, to_step[TARTAN_I_DIMS], to_phase[TARTAN_I_DIMS], to_channel, to_split;
     int32_t channels;
     const float *gain, *bias;
     int64_t gain_channel, bias_channel;
@@ -80,7 +85,7 @@ struct ConvRing {
         : memory(shared), base(shared_address(shared)), weights_at((uint32_t)(f.stages * f.stage_bytes)),
           room_at(weights_at + kConvWeights * kConvWeightBytes), words_at(room_at + (uint32_t)f.room_bytes),
           barriers_at(words_at + kConvWeights * kConvWordBytes),
-          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 3)) {}
+          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 3) + 8 * kConvStages) {}
     __device__ uint32_t pixels(const tartan_cuda_conv_form &f, uint32_t stage) const {
         return base + stage * (uint32_t)f.stage_bytes;
     }
@@ -98,14 +103,17 @@ struct ConvRing {
     /* The results of a tile are in shared memory; the results of a team's tile have left it. */
     __device__ uint32_t staged() const { return posted(kConvTiles + 1); }
     __device__ uint32_t drained(uint32_t team) const { return posted(kConvTiles + 2) + 8 * team; }
+    /* The pixels of a stage have come, but are not divided yet. */
+    __device__ uint32_t come(uint32_t stage) const { return posted(kConvTiles + 3) + 8 * stage; }
     __device__ volatile ConvTile *tile(uint32_t tile) const {
         return (volatile ConvTile *)(memory + board_at) + tile;
     }
     /* By one thread. */
     __device__ void init(const tartan_cuda_conv_form &f, bool boxed) const {
         for (int32_t s = 0; s < f.stages; s++) {
-            barrier_init(full(s), 1);
+            barrier_init(full(s), f.parts == 2 ? kConvDividers : 1);
             barrier_init(empty(s), 4);
+            barrier_init(come(s), 1);
         }
         for (uint32_t s = 0; s < kConvWeights; s++) {
             barrier_init(weights_full(s), kConvWords + 1); /* lanes that write words; one that loads */
@@ -113,7 +121,7 @@ struct ConvRing {
         }
         for (uint32_t t = 0; t < kConvTiles; t++) {
             barrier_init(posted(t), (uint32_t)f.units);
-            barrier_init(read(t), 4 * 32 + 32 + (boxed ? 32 : 0));
+            barrier_init(read(t), 4 * 32 + 32 + (boxed ? 32 : 0) + (f.parts == 2 ? kConvDividers : 0));
         }
         for (uint32_t t = 0; t < kConvTeams; t++) {
             barrier_init(turn(t), 4);
@@ -125,7 +133,7 @@ struct ConvRing {
 };
 
 constexpr uint32_t conv_fixed_bytes = kConvWeights * (kConvWeightBytes + kConvWordBytes) +
-                                      16 * (kConvStages + kConvWeights + kConvTiles + 3) +
+                                      16 * (kConvStages + kConvWeights + kConvTiles + 3) + 8 * kConvStages +
                                       kConvTiles * (uint32_t)sizeof(ConvTile);
 static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside stages and results");
 static_assert(4 * kConvTeams * kConvRoom <= TARTAN_CUDA_CONV_ROOM, "staging of all warps");
@@ -140,14 +148,37 @@ struct ConvStage {
 
 /* ---- Tiles ---- */
 
-__device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, uint32_t units, uint32_t number) {
+/* What a list computes: a group of channels, and where its phase begins in `to`. */
+struct ConvPart {
+    int32_t group, phase[TARTAN_I_DIMS];
+    char *to;
+};
+
+__device__ __forceinline__ ConvPart part_of(const ConvProblem &p, int32_t list) {
+    const tartan_cuda_conv_part from = tartan_cuda_conv_part_of(list, p.form.splits, p.groups, p.spread);
+    ConvPart part = {from.group, {}, p.to + from.split * p.to_split};
+#pragma unroll
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        part.phase[d] = from.phase[d];
+        part.to += from.phase[d] * p.to_phase[d];
+    }
+    return part;
+}
+
+/* Positions of a phase along a dimension. */
+__device__ __forceinline__ int32_t phase_size(const ConvProblem &p, const ConvPart &part, int d) {
+    return p.spread[d] == 1 ? p.size[d] : (p.size[d] - part.phase[d] + p.spread[d] - 1) / p.spread[d];
+}
+
+__device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, const ConvPart &part, uint32_t units,
+                                              uint32_t number) {
     const tartan_cuda_conv_form &f = p.form;
     ConvUnit u = {-1, 0, 0, 0, 0, 0};
     if (number >= units) return u;
     const uint32_t strips = (uint32_t)f.strips, blocks = (uint32_t)f.row_blocks;
     const uint32_t strip = number % strips, block = number / strips % blocks, rest = number / strips / blocks;
     int32_t h = 0, w = 0;
-    u.h_end = p.size[1], u.w_end = p.size[2];
+    u.h_end = phase_size(p, part, 1), u.w_end = phase_size(p, part, 2);
     if (p.restricted) {
         const tartan_cuda_active &of = p.windows.of;
         const uint32_t planes = (uint32_t)of.size[0];
@@ -163,7 +194,7 @@ __device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, uint32_t uni
         u.h_end = min(u.h_end, h + (int32_t)of.size[1]), u.w_end = min(u.w_end, w + (int32_t)of.size[2]);
     } else {
         u.d = (int32_t)(rest % p.depth);
-        u.image = (int32_t)(rest / p.depth);
+        u.image = u.d < phase_size(p, part, 0) ? (int32_t)(rest / p.depth) : -1;
     }
     u.h = h + (int32_t)(block * (f.lines ? 1 : (uint32_t)f.rows));
     u.w = w + (int32_t)(strip * (f.lines ? 8 * (uint32_t)f.rows : 8));
@@ -178,7 +209,7 @@ __device__ __forceinline__ uint32_t count_units(const ConvProblem &p) {
 
 /* What the warp that loads pixels knows of a tile; a lane has the unit whose boxes it loads. */
 struct ConvWork {
-    int32_t group, first_stage, stages, first_step, steps;
+    int32_t list, first_stage, stages, first_step, steps;
     ConvUnit unit;
 };
 
@@ -207,10 +238,10 @@ __device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t uni
     if (number >= tiles) return t;
     const tartan_cuda_conv_place place =
         tartan_cuda_conv_place_of(number, (units + kUnits - 1) / kUnits, p.panel, (uint32_t)p.lists.busy);
-    t.group = p.lists.order[place.group];
-    t.first_stage = p.lists.stages_of[t.group], t.stages = p.lists.stages_of[t.group + 1] - t.first_stage;
-    t.first_step = p.lists.steps_of[t.group], t.steps = p.lists.steps_of[t.group + 1] - t.first_step;
-    t.unit = find_unit(p, units, place.pixels * kUnits + threadIdx.x % kUnits);
+    t.list = p.lists.order[place.group];
+    t.first_stage = p.lists.stages_of[t.list], t.stages = p.lists.stages_of[t.list + 1] - t.first_stage;
+    t.first_step = p.lists.steps_of[t.list], t.steps = p.lists.steps_of[t.list + 1] - t.first_step;
+    t.unit = find_unit(p, part_of(p, t.list), units, place.pixels * kUnits + threadIdx.x % kUnits);
     return t;
 }
 
@@ -226,7 +257,7 @@ __device__ __forceinline__ void post_work(const ConvRing &ring, PipelineState<kC
         unit->h_end = t.unit.h_end, unit->w_end = t.unit.w_end;
     }
     if (lane == 0) {
-        to->group = t.group, to->first_step = t.first_step, to->steps = t.steps;
+        to->list = t.list, to->first_step = t.first_step, to->steps = t.steps;
         to->stage = stage.at, to->stage_parity = stage.parity;
         to->step = steps_before % kConvWeights, to->step_parity = steps_before / kConvWeights % 2;
     }
@@ -252,7 +283,7 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     post_work<kUnits>(ring, board, now, stage, steps);
     if (!p.alone) wait_for_kernels_before(); /* not earlier: the first look-ups only read tables */
     int32_t number = __shfl_sync(~0u, next_number(), 0);
-    while (now.group >= 0) {
+    while (now.list >= 0) {
         steps += (uint32_t)now.steps;
         const ConvWork after = find_work<kUnits>(p, units, tiles, (uint32_t)number);
         const int32_t later = next_number();
@@ -260,17 +291,17 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
         int4 next = make_int4(0, 0, 0, 0);
         if (now.stages > 0) next = __ldg(table);
         for (int32_t s = 0; s < now.stages; s++) {
-            const int32_t c = next.x, d = now.unit.d * p.stride[0] + p.base[0] + next.y,
-                          h = now.unit.h * p.stride[1] + p.base[1] + next.z,
-                          w = now.unit.w * p.stride[2] + p.base[2] + next.w;
+            const int32_t c = next.x, d = now.unit.d * p.step[0] + next.y, h = now.unit.h * p.step[1] + next.z,
+                          w = now.unit.w * p.step[2] + next.w;
             if (s + 1 < now.stages) next = __ldg(table + s + 1);
             barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
-            if (lane == 0) barrier_expect(ring.full(stage.at), p.stage_boxed);
+            const uint32_t come = f.parts == 2 ? ring.come(stage.at) : ring.full(stage.at);
+            if (lane == 0) barrier_expect(come, p.stage_boxed);
             __syncwarp();
             /* For a unit that does not exist, pixels outside the images are loaded, which are zeros. */
             if (loads)
-                tensor_load_5d(ring.pixels(f, stage.at) + (uint32_t)(lane * f.unit_bytes), map,
-                               ring.full(stage.at), c, w, h, d, now.unit.image);
+                tensor_load_5d(ring.pixels(f, stage.at) + (uint32_t)(lane * f.unit_bytes), map, come, c, w, h,
+                               d, now.unit.image);
             stage.next(f.stages);
         }
         number = __shfl_sync(~0u, later, 0);
@@ -307,7 +338,7 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
     while (true) {
         barrier_wait(ring.posted(board.at), board.parity);
         volatile const ConvTile *tile = ring.tile(board.at);
-        const int32_t group = tile->group, first = tile->first_step, end = first + tile->steps;
+        const int32_t list = tile->list, first = tile->first_step, end = first + tile->steps;
         uint32_t stage = tile->stage;
         stage = (stage == 0 ? stages : stage) - 1; /* the one before */
         barrier_arrive(ring.read(board.at));
@@ -316,7 +347,7 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
         if (first < end) next = step_words(p, first);
         wait_for_kernels_before(); /* not earlier; from the second tile on there is nothing to wait for */
         let_next_kernel_begin();
-        if (group < 0) return;
+        if (list < 0) return;
         for (int32_t s = first; s < end; s++) {
             const ConvWords words = next;
             if (s + 1 < end) next = step_words(p, s + 1);
@@ -348,6 +379,62 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
             }
             __syncwarp();
             step.next();
+        }
+    }
+}
+
+/* The bits of the number of tf32 that is nearest to x. */
+__device__ __forceinline__ uint32_t near_tf32(float x) {
+    uint32_t y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
+/* The bits of f32 x as the sum of two numbers of tf32, within 2^-22 of |x|. A part that is not finite makes sums that are computed
+ * again. */
+struct ConvParts {
+    uint32_t high, low;
+};
+__device__ __forceinline__ ConvParts divide_factor(uint32_t x) {
+    const uint32_t high = near_tf32(__uint_as_float(x));
+    return {high, near_tf32(__uint_as_float(x) - __uint_as_float(high))};
+}
+
+/* Divides the pixels of each stage, by two warps: first parts take their place, second parts follow behind the boxes. */
+__device__ __forceinline__ void divide_pixels(const ConvProblem &p, const ConvRing &ring) {
+    const tartan_cuda_conv_form &f = p.form;
+    constexpr uint32_t kNext = 16 * kConvDividers, kTogether = 4; /* a warp alone waits for each load */
+    const uint32_t thread = threadIdx.x % kConvDividers, bytes = (uint32_t)(f.units * f.unit_bytes);
+    PipelineState<kConvTiles> board;
+    while (true) {
+        barrier_wait(ring.posted(board.at), board.parity);
+        volatile const ConvTile *tile = ring.tile(board.at);
+        const int32_t list = tile->list;
+        ConvStage stage;
+        stage.at = tile->stage, stage.parity = tile->stage_parity;
+        barrier_arrive(ring.read(board.at));
+        board.next();
+        if (list < 0) return;
+        for (int32_t n = p.lists.stages_of[list + 1] - p.lists.stages_of[list]; n > 0; n--) {
+            const uint32_t to = ring.pixels(f, stage.at), second = to + (uint32_t)f.part_bytes;
+            barrier_wait(ring.come(stage.at), stage.parity);
+            for (uint32_t first = 16 * thread; first < bytes; first += kTogether * kNext) {
+                uint4 x[kTogether];
+#pragma unroll
+                for (uint32_t i = 0; i < kTogether; i++)
+                    if (first + i * kNext < bytes) x[i] = shared_load_16(to + first + i * kNext);
+#pragma unroll
+                for (uint32_t i = 0; i < kTogether; i++) {
+                    if (first + i * kNext >= bytes) break;
+                    const ConvParts a = divide_factor(x[i].x), b = divide_factor(x[i].y),
+                                    c = divide_factor(x[i].z), d = divide_factor(x[i].w);
+                    shared_store_16(to + first + i * kNext, make_uint4(a.high, b.high, c.high, d.high));
+                    shared_store_16(second + first + i * kNext, make_uint4(a.low, b.low, c.low, d.low));
+                }
+            }
+            shared_fence_async();
+            barrier_arrive(ring.full(stage.at));
+            stage.next(f.stages);
         }
     }
 }

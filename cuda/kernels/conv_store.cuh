@@ -26,10 +26,10 @@ __device__ __forceinline__ ConvRows rows_of(const ConvProblem &p, const ConvUnit
     return {u.h < 0 ? -u.h : 0, u.h_end - u.h};
 }
 
-__device__ __forceinline__ char *result_of(const ConvProblem &p, const ConvUnit &u, int32_t row, int32_t col,
-                                           int32_t channel) {
+__device__ __forceinline__ char *result_of(const ConvProblem &p, const ConvPart &part, const ConvUnit &u,
+                                           int32_t row, int32_t col, int32_t channel) {
     const int64_t h = u.h + (p.form.lines ? 0 : row), w = u.w + col + (p.form.lines ? 8 * row : 0);
-    return p.to + u.image * p.to_image + u.d * p.to_step[0] + h * p.to_step[1] + w * p.to_step[2] +
+    return part.to + u.image * p.to_image + u.d * p.to_step[0] + h * p.to_step[1] + w * p.to_step[2] +
            channel * p.to_channel;
 }
 
@@ -88,23 +88,30 @@ __device__ __forceinline__ uint32_t place_in_box(uint32_t pixel, uint32_t channe
 
 /* Computes the warp's 16 channels of a unit again; results go to its box, if there is one. */
 template <typename T>
-__device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvUnit &u, int32_t channel,
-                                              uint8_t *box) {
+__device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvPart &part, const ConvUnit &u,
+                                              int32_t channel, uint8_t *box) {
     for (int32_t e = threadIdx.x % 32; e < 16 * 8 * p.form.rows; e += 32) {
         const int32_t k = channel + e % 16, col = e / 16 % 8, row = e / 128;
         const ConvRows rows = rows_of(p, u, col);
         if (k >= p.channels || row < rows.low || row >= rows.high) continue;
-        const Position at = {u.image,
-                             {u.d, u.h + (p.form.lines ? 0 : row), u.w + col + (p.form.lines ? 8 * row : 0)}};
+        const int32_t inside[] = {u.d, u.h + (p.form.lines ? 0 : row),
+                                  u.w + col + (p.form.lines ? 8 * row : 0)};
+        Position at = {u.image, {}};
+        for (int d = 0; d < TARTAN_I_DIMS; d++) at.at[d] = inside[d] * p.spread[d] + part.phase[d];
         const float y = apply(affine_of(p, k), exact_result<T>(p, at, k));
         if (box != nullptr)
             *(T *)(box + place_in_box(8 * row + col, k % TARTAN_CUDA_CONV_GROUP)) = tartan_cuda_to<T>(y);
         else if (p.to_f32)
-            *(float *)result_of(p, u, row, col, k) = y;
+            *(float *)result_of(p, part, u, row, col, k) = y;
         else
-            *(T *)result_of(p, u, row, col, k) = tartan_cuda_to<T>(y);
+            *(T *)result_of(p, part, u, row, col, k) = tartan_cuda_to<T>(y);
     }
 }
+
+/* The dtype of images and filters. */
+template <Factor kFactor>
+using ConvElement = std::conditional_t<kFactor == Factor::tf32, float,
+                                       std::conditional_t<kFactor == Factor::f16, __half, __nv_bfloat16>>;
 
 template <Factor kFactor> __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
     if constexpr (kFactor == Factor::f16) {
@@ -140,15 +147,15 @@ template <Factor kFactor> struct ConvProbe {
  * the next two are written while these are read. kAsTheyAre: without gain, bias and ReLU. Returns whether a sum is not
  * finite. */
 template <Factor kFactor, int kRows, bool kAsTheyAre>
-__device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvUnit &u, uint32_t room,
-                                             int32_t channel, const float (&d)[4 * kRows]) {
+__device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvPart &part, const ConvUnit &u,
+                                             uint32_t room, int32_t channel, const float (&d)[4 * kRows]) {
     const uint32_t lane = threadIdx.x % 32, half = lane % 2;
     const int32_t col = lane / 2 % 8, begin = lane / 16;
     ConvAffine low = {}, high = {};
     if (!kAsTheyAre) low = affine_of(p, channel + lane / 4), high = affine_of(p, channel + lane / 4 + 8);
     ConvRows rows = rows_of(p, u, col);
     if (channel + 8 * (int32_t)half >= p.channels) rows.high = 0;
-    char *to = result_of(p, u, begin, col, channel + 8 * half);
+    char *to = result_of(p, part, u, begin, col, channel + 8 * half);
     const int64_t step = 2 * (p.form.lines ? 8 * p.to_step[2] : p.to_step[1]);
     const uint32_t put = lane / 16 * 8 + lane % 8, put_half = lane / 8 % 2, get = lane / 2;
     const uint32_t put_at = room + put * 32 + ((put_half ^ (put / 4 % 2)) * 16),
@@ -217,14 +224,14 @@ __device__ __forceinline__ void drain_results(const ConvProblem &p, const ConvRi
         barrier_wait(ring.posted(board.at), board.parity);
         volatile const ConvTile *tile = ring.tile(board.at);
         volatile const ConvUnit *from = &tile->unit[lane % kUnits];
-        const int32_t group = tile->group, image = from->image, d = from->d, h = from->h, w = from->w;
+        const int32_t list = tile->list, image = from->image, d = from->d, h = from->h, w = from->w;
         barrier_arrive(ring.read(board.at));
         board.next();
-        if (group < 0) return;
+        if (list < 0) return;
         barrier_wait(ring.staged(), team);
         if (lane < kUnits && image >= 0) {
             tensor_store_5d(map, ring.room(0) + lane * 1024 * (uint32_t)p.form.rows,
-                            TARTAN_CUDA_CONV_GROUP * group, w, h, d, image);
+                            TARTAN_CUDA_CONV_GROUP * list, w, h, d, image); /* there is one phase */
             bulk_commit();
             bulk_wait_read<0>();
         }
@@ -241,18 +248,28 @@ __device__ __forceinline__ ConvUnit unit_of_lane(const ConvUnit &u, int32_t lane
 
 /* The results of a unit that depend on no pixel: a lane has 8 channels of two columns. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvUnit &unit, int32_t group) {
-    const int32_t lane = threadIdx.x % 32, channel = TARTAN_CUDA_CONV_GROUP * group + 8 * (lane % 8);
+__device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvPart &part, const ConvUnit &unit) {
+    const int32_t lane = threadIdx.x % 32, channel = TARTAN_CUDA_CONV_GROUP * part.group + 8 * (lane % 8);
     const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
     float y[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) y[i] = p.as_they_are ? 0 : apply(affine_of(p, channel + i), 0);
-    const uint4 value = make_uint4(pack_pair<kFactor>(y[0], y[1]), pack_pair<kFactor>(y[2], y[3]),
-                                   pack_pair<kFactor>(y[4], y[5]), pack_pair<kFactor>(y[6], y[7]));
+    uint4 value = {};
+    if constexpr (kFactor != Factor::tf32)
+        value = make_uint4(pack_pair<kFactor>(y[0], y[1]), pack_pair<kFactor>(y[2], y[3]),
+                           pack_pair<kFactor>(y[4], y[5]), pack_pair<kFactor>(y[6], y[7]));
     for (int32_t col = lane / 8; col < 8; col += 4) {
         const ConvRows rows = rows_of(p, unit, col);
         const int32_t end = min(rows.high, p.form.rows);
-        char *to = result_of(p, unit, rows.low, col, channel);
+        char *to = result_of(p, part, unit, rows.low, col, channel);
+        if (p.to_wide) {
+            if (channel >= p.channels) continue;
+            for (int32_t r = rows.low; r < end; r++, to += step) {
+                *(float4 *)to = make_float4(y[0], y[1], y[2], y[3]);
+                *(float4 *)(to + 16) = make_float4(y[4], y[5], y[6], y[7]);
+            }
+            continue;
+        }
         if (!p.to_f32) {
             if (channel >= p.channels) continue;
 #pragma unroll 4
@@ -266,30 +283,31 @@ __device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvUnit
     }
 }
 
-/* The results of groups without blocks. By a warp that has nothing else to do. A single warp waits for each of its
+/* The results of lists without steps. By a warp that has nothing else to do. A single warp waits for each of its
  * instructions, so finding units, which takes many, is done for 32 units at once. */
 template <Factor kFactor> __device__ __forceinline__ void store_blanks(const ConvProblem &p) {
-    const uint32_t busy = (uint32_t)p.lists.busy, blanks = (uint32_t)p.lists.groups - busy;
+    const uint32_t busy = (uint32_t)p.lists.busy, blanks = (uint32_t)p.lists.count - busy;
     if (blanks == 0) return;
     wait_for_kernels_before();
     const uint32_t units = count_units(p), all = units * blanks;
     for (uint32_t first = blockIdx.x; first < all; first += 32 * gridDim.x) {
         const uint32_t mine = first + threadIdx.x % 32 * gridDim.x;
-        const ConvUnit unit = find_unit(p, units, mine < all ? mine % units : units);
-        const int32_t group = mine < all ? p.lists.order[busy + mine / units] : 0;
+        const int32_t list = mine < all ? p.lists.order[busy + mine / units] : 0;
+        const ConvUnit unit = find_unit(p, part_of(p, list), units, mine < all ? mine % units : units);
         for (uint32_t i = 0; i < 32 && first + i * gridDim.x < all; i++)
-            store_blank<kFactor>(p, unit_of_lane(unit, (int32_t)i), __shfl_sync(~0u, group, (int32_t)i));
+            store_blank<kFactor>(p, part_of(p, __shfl_sync(~0u, list, (int32_t)i)),
+                                 unit_of_lane(unit, (int32_t)i));
     }
 }
 
 /* A warp of f32 of any strides: 8 lanes write 8 channels. */
 template <int kRows>
-__device__ __forceinline__ bool store_floats(const ConvProblem &p, const ConvUnit &u, int32_t channel,
-                                             const float (&d)[4 * kRows]) {
+__device__ __forceinline__ bool store_floats(const ConvProblem &p, const ConvPart &part, const ConvUnit &u,
+                                             int32_t channel, const float (&d)[4 * kRows]) {
     const int32_t lane = threadIdx.x % 32, k = channel + lane / 4, col = 2 * (lane % 4);
     const ConvAffine affine[2] = {affine_of(p, k), affine_of(p, k + 8)};
     const ConvRows rows[2] = {rows_of(p, u, col), rows_of(p, u, col + 1)};
-    char *to = result_of(p, u, 0, col, k);
+    char *to = result_of(p, part, u, 0, col, k);
     const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
     float probe[4] = {0, 0, 0, 0};
 #pragma unroll

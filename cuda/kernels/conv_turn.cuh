@@ -147,18 +147,19 @@ inline tartan_status turn_slots(const char *function, tartan_cuda_queue *queue, 
     return TARTAN_OK;
 }
 
-/* The slots of an image of 16 bits that are all its channels, a multiple of 8. */
+/* The slots of an image of 16 bits or f32 that are all its channels, a multiple of 8. */
 inline TurnedSlots slots_of_channels(const tartan_cuda_image &x) {
-    const int32_t channels = (int32_t)x.channels;
-    return {{}, channels, channels, channels, 8, channels / 8};
+    const int32_t channels = (int32_t)x.channels, piece = x.dtype == TARTAN_F32 ? 4 : 8;
+    return {{}, channels, channels, channels, piece, channels / piece};
 }
 
-/* The same for an image of 16 bits, and of all its channels, a multiple of 8. */
+/* The same for an image of 16 bits or f32, and of all its channels, a multiple of 8. */
 inline tartan_status turn_channels(const char *function, tartan_cuda_queue *queue, int64_t entries,
                                    int32_t dtype, const Windows &windows, void *copy, tartan_cuda_image *x) {
     const TurnedSlots s = slots_of_channels(*x);
-    return dtype == TARTAN_F16 ? turn_slots<__half>(function, queue, entries, s, windows, copy, x)
-                               : turn_slots<__nv_bfloat16>(function, queue, entries, s, windows, copy, x);
+    return dtype == TARTAN_F32   ? turn_slots<float>(function, queue, entries, s, windows, copy, x)
+           : dtype == TARTAN_F16 ? turn_slots<__half>(function, queue, entries, s, windows, copy, x)
+                                 : turn_slots<__nv_bfloat16>(function, queue, entries, s, windows, copy, x);
 }
 
 } // namespace tartan_cuda

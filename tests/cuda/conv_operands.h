@@ -38,6 +38,7 @@ struct Operands {
     tartan_matrix filter = {};
     tartan_array from, to;
     tartan_op_conv op = {};
+    bool tf32 = false; // factors of f32 may be rounded
 
     explicit Operands(tartan_shape shape = {128, 96, 32, 16, 1}, std::string options = "kernel=3x3 padding=1",
                       std::vector<int64_t> size = {40, 30}, double density = 0.5) {
@@ -61,6 +62,7 @@ struct Operands {
         op.filter = &filter;
         op.from = &from, op.to = &to;
     }
+    void set_dtype(int32_t dtype) { filter.dtype = from.dtype = to.dtype = dtype; }
     // The pass back.
     void turn() {
         std::swap(from, to);
@@ -72,6 +74,7 @@ struct Operands {
         const tartan_context context = {};
         tartan_cuda_conv p;
         EXPECT_OK(tartan_cuda_conv_of(&tartan_i_host, &context, &op, &p));
+        p.tf32 = tf32;
         return p;
     }
     tartan_cuda_conv_form form() const {

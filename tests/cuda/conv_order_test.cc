@@ -12,15 +12,15 @@ namespace {
 void expect_order(const tartan_cuda_conv_steps &s) {
     const int32_t *order = s.values + s.order, *steps_of = s.values + s.steps_of;
     const auto steps = [&](int32_t i) { return steps_of[order[i] + 1] - steps_of[order[i]]; };
-    std::vector<int> seen((size_t)s.groups);
-    for (int32_t i = 0; i < s.groups; i++) {
+    std::vector<int> seen((size_t)s.lists);
+    for (int32_t i = 0; i < s.lists; i++) {
         ASSERT_GE(order[i], 0);
-        ASSERT_LT(order[i], s.groups);
+        ASSERT_LT(order[i], s.lists);
         seen[(size_t)order[i]]++;
         EXPECT_EQ(i<s.busy, steps(i)> 0);
         EXPECT_GE(steps(i > 0 ? i - 1 : 0), steps(i));
     }
-    EXPECT_EQ(std::vector<int>((size_t)s.groups, 1), seen);
+    EXPECT_EQ(std::vector<int>((size_t)s.lists, 1), seen);
 }
 
 TEST(CudaConv, GroupsComeByDescendingSteps) {
@@ -33,7 +33,7 @@ TEST(CudaConv, GroupsComeByDescendingSteps) {
         const std::unique_ptr<int32_t, void (*)(void *)> owned(s.values,
                                                                [](void *p) { tartan_i_host.free(p); });
         expect_order(s);
-        EXPECT_TRUE(density > 0.05 || s.busy < s.groups);
+        EXPECT_TRUE(density > 0.05 || s.busy < s.lists);
         std::set<int32_t> first_channels;
         for (int64_t i = 0; i < s.stages; i++) first_channels.insert(s.values[s.stage_table + 4 * i]);
         EXPECT_EQ((int32_t)first_channels.size(), s.spans);

@@ -16,11 +16,12 @@ std::string refusal(const tartan_cuda_conv &p, const tartan_cuda_chip &chip = kH
     return why == nullptr ? "" : why;
 }
 
-// The room of a step's weights as the kernel fills it: of each 16 bits, which weight is there, or -1.
+// The room of a step's weights as the kernel fills it: of each factor, which weight is there, or -1; of their first parts.
 using Room = std::vector<int64_t>;
 Room fill_room(const tartan_cuda_conv &p, const tartan_cuda_conv_form &f, const tartan_cuda_conv_steps &s,
                int64_t step) {
-    Room room((size_t)(1024 * TARTAN_CUDA_CONV_ITEMS), -1);
+    Room room((size_t)(TARTAN_CUDA_CONV_ITEM_BYTES * TARTAN_CUDA_CONV_ITEMS / f.element), -1);
+    const int64_t unit = 16 / f.element; // neighbouring channels
     const int64_t count = f.in_place ? f.boxes : TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
     const int64_t size = (int64_t)room.size() / count;
     const bool slots_first = p.from_slots.stride != 1;
@@ -28,9 +29,9 @@ Room fill_room(const tartan_cuda_conv &p, const tartan_cuda_conv_form &f, const 
         if (!f.in_place) {
             const int32_t source = s.values[s.sources + count * step + i];
             for (int64_t r = 0; r < 8 && source >= 0; r++)
-                for (int64_t c = 0; c < 8; c++)
-                    room[(size_t)(size * i + 8 * r + c)] =
-                        8 * (int64_t)source + r * p.to_slots.stride + c * p.from_slots.stride;
+                for (int64_t c = 0; c < unit; c++)
+                    room[(size_t)(size * i + unit * r + c)] =
+                        unit * (int64_t)source + r * p.to_slots.stride + c * p.from_slots.stride;
             continue;
         }
         const int32_t box =
@@ -45,15 +46,36 @@ Room fill_room(const tartan_cuda_conv &p, const tartan_cuda_conv_form &f, const 
     return room;
 }
 
-// Where a matrix descriptor finds the weight of a slot and a channel of an item, in 16 bits from the beginning of the room.
-size_t place_in_room(const tartan_cuda_conv_weights &w, uint32_t item, uint32_t slot, uint32_t channel) {
-    const uint32_t first = item % 2 * w.next + item / 2 % 2 * w.second + item / 4 * 512, line = w.swizzle / 2;
+// Where a matrix descriptor finds the weight of a slot and a channel of an item, in factors from the beginning of the room.
+size_t place_in_room(const tartan_cuda_conv_weights &w, uint32_t element, uint32_t item, uint32_t slot,
+                     uint32_t channel) {
+    const uint32_t first = item % 2 * w.next + item / 2 % 2 * w.second + item / 4 * 512,
+                   line = w.swizzle / element, unit = 16 / element;
     if (w.swizzle == 0)
-        return 8 * (first + slot / 8 * w.stride + channel / 8 * w.leading) + slot % 8 * 8 + channel % 8;
+        return unit * (first + slot / 8 * w.stride + channel / unit * w.leading) + slot % 8 * unit +
+               channel % unit;
     if (w.slots_first)
-        return 8 * (first + slot / line * w.leading + channel / 8 * w.stride) + channel % 8 * line +
+        return unit * (first + slot / line * w.leading + channel / 8 * w.stride) + channel % 8 * line +
                slot % line;
-    return 8 * (first + slot / 8 * w.stride) + slot % 8 * line + channel;
+    return unit * (first + slot / 8 * w.stride) + slot % 8 * line + channel;
+}
+
+// The pixel of an item's stage that the first position of a phase meets at a tap, by the definition of a convolution; -1 if the stage
+// has none.
+int64_t pixel_of(const tartan_cuda_conv &p, const tartan_cuda_conv_form &f, const int32_t *stage, int64_t tap,
+                 const int32_t *phase) {
+    int64_t rows[TARTAN_I_DIMS]; // from the stage's first pixel, in steps
+    for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
+        const int64_t stride = p.taps.stride[d],
+                      shift = tap % p.taps.kernel[d] * p.taps.dilation[d] - p.taps.before[d];
+        tap /= p.taps.kernel[d];
+        // Of `from`: its position, or back, what its position times the stride is.
+        const int64_t from = p.adjoint ? phase[d] - shift : shift, first = stage[1 + d];
+        if (p.adjoint ? from % stride != 0 : (from - first) % stride != 0) return -1;
+        rows[d] = p.adjoint ? from / stride - first : (from - first) / stride;
+        if (rows[d] < 0) return -1;
+    }
+    return rows[0] == 0 ? rows[1] * f.pitch + rows[2] : -1;
 }
 
 // Follows the tables as the kernel does: which weight each of them multiplies by which channel at which tap. Every stored
@@ -83,7 +105,12 @@ void expect_all_products(const Operands &x) {
     const std::unique_ptr<int32_t, void (*)(void *)> owned(s.values, [](void *p) { tartan_i_host.free(p); });
     int64_t stage = -1, ended = 0,
             held = 0; /* stages that the step before has not released, from this one on */
-    for (int32_t g = 0; g < s.groups; g++) {
+    int32_t spread[TARTAN_I_DIMS];
+    for (int d = 0; d < TARTAN_I_DIMS; d++) spread[d] = (int32_t)tartan_cuda_conv_spread(&p, d);
+    const int32_t groups = (int32_t)((p.to_slots.grid * p.to_slots.edge + 63) / 64);
+    ASSERT_EQ(s.lists, groups * f.splits * tartan_cuda_conv_spreads(&p));
+    for (int32_t g = 0; g < s.lists; g++) {
+        const tartan_cuda_conv_part part = tartan_cuda_conv_part_of(g, f.splits, groups, spread);
         ASSERT_EQ(v[s.stages_of + g], stage + 1);
         ASSERT_EQ(ended, stage + 1);
         for (int64_t step = v[s.steps_of + g]; step < v[s.steps_of + g + 1]; step++) {
@@ -101,25 +128,20 @@ void expect_all_products(const Operands &x) {
                 stage += marks >> i & 1;
                 const int32_t *table = v + s.stage_table + TARTAN_CUDA_CONV_STAGE * stage;
                 const int64_t at = (int64_t)((uint32_t)header[i / 2] >> 16 * (i % 2) & 0xffff) * 16;
-                for (int32_t c = 0; c < TARTAN_CUDA_CONV_CHANNELS; c++) {
-                    const int64_t here = at + 2 * c, pixel = here / f.span;
-                    const int64_t channel = table[0] + here % f.span / 2;
+                if (i >= TARTAN_CUDA_CONV_ITEMS / f.parts) break; // room of second parts
+                for (int32_t c = 0; c < TARTAN_CUDA_CONV_ITEM_SPAN / f.element; c++) {
+                    const int64_t here = at + f.element * c, pixel = here / f.span;
+                    const int64_t channel = table[0] + here % f.span / f.element;
                     ASSERT_LT(pixel, f.box_cols * f.box_rows);
                     for (int32_t slot = 0; slot < TARTAN_CUDA_CONV_GROUP; slot++) {
                         const int64_t weight =
-                            room[place_in_room(weights, (uint32_t)i, (uint32_t)slot, (uint32_t)c)];
+                            room[place_in_room(weights, (uint32_t)f.element, (uint32_t)i, (uint32_t)slot, (uint32_t)c)];
                         if (weight < 0) continue;
                         ASSERT_TRUE(!is_short || i < TARTAN_CUDA_CONV_ITEMS / 2);
                         const int64_t row = row_of(weight), column = col_of(weight), tap = column / slots;
-                        ASSERT_EQ(64 * g + slot, p.adjoint ? column % slots : row);
+                        ASSERT_EQ(64 * part.group + slot, p.adjoint ? column % slots : row);
                         ASSERT_EQ(channel, p.adjoint ? row : column % slots);
-                        const int64_t w = tap % p.taps.kernel[2],
-                                      h = tap / p.taps.kernel[2] % p.taps.kernel[1],
-                                      d = tap / p.taps.kernel[2] / p.taps.kernel[1];
-                        ASSERT_EQ(tartan_cuda_conv_shift(&p, 0, d), table[1]);
-                        ASSERT_EQ(tartan_cuda_conv_shift(&p, 1, h) * f.pitch +
-                                      tartan_cuda_conv_shift(&p, 2, w),
-                                  pixel + table[2] * f.pitch + table[3]);
+                        ASSERT_EQ(pixel_of(p, f, table, tap, part.phase), pixel);
                         seen[(size_t)weight]++;
                     }
                 }
@@ -236,7 +258,8 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
     for (bool back : {false, true})
         for (const char *options :
              {"kernel=3x3 padding=1", "kernel=5x2 dilation=2x3", "kernel=1x1", "kernel=1x2",
-              "kernel=3x3 dilation=9 padding=9", "kernel=3x3 stride=2 padding=1"})
+              "kernel=3x3 dilation=9 padding=9", "kernel=3x3 stride=2 padding=1", "kernel=1x1 stride=2x3",
+              "kernel=5x4 stride=2x3 dilation=3x2 padding=4"})
             for (auto edges : std::vector<std::pair<int64_t, int64_t>>{{8, 8},
                                                                        {16, 16},
                                                                        {32, 32},
@@ -246,17 +269,20 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
                                                                        {128, 32},
                                                                        {32, 64},
                                                                        {64, 96}}) {
-                if (back && std::strstr(options, "stride") != nullptr) continue;
                 const bool whole = edges.first % 32 == 0 && edges.second % 32 == 0; /* in place */
                 Operands x({whole ? 384 : 128, whole ? 192 : 120, edges.first, edges.second, 1}, options);
                 if (back) x.turn();
-                for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
-                    x.filter.block_order = order;
-                    SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first) + " " +
-                                 std::to_string(back) + " " + std::to_string(order));
-                    expect_all_products(x);
-                    if (HasFailure()) return;
-                }
+                for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR})
+                    for (int kind = 0; kind < 3; kind++) { // 16 bits, f32 in two parts, tf32
+                        x.filter.block_order = order;
+                        x.set_dtype(kind == 0 ? TARTAN_BF16 : TARTAN_F32);
+                        x.tf32 = kind == 2;
+                        SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first) + " " +
+                                     std::to_string(back) + " " + std::to_string(order) + " " +
+                                     std::to_string(kind));
+                        expect_all_products(x);
+                        if (HasFailure()) return;
+                    }
             }
     expect_all_products(Operands({128, 120, 64, 64, 1}));
     expect_all_products(Operands({64, 64, 64, 64, 1}, "kernel=7x7 padding=9 dilation=3", {64, 64}));
@@ -301,8 +327,7 @@ TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
             EXPECT_EQ(kWgmma, x.asked().chosen(kHopper));
         }
         x.turn();
-        EXPECT_EQ(std::strstr(options, "stride") != nullptr ? "conv_pieces" : kWgmma,
-                  x.asked().chosen(kHopper));
+        EXPECT_EQ(kWgmma, x.asked().chosen(kHopper));
     }
 }
 
@@ -321,10 +346,12 @@ TEST(CudaConv, WgmmaRefuses) {
     sets.of = list;
     tartan_layout empty = *p.layout, huge = *p.layout;
     empty.blocks = 0, huge.blocks = INT64_C(1) << 31;
-    EXPECT_EQ("only for float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F32; }));
+    EXPECT_EQ("only for float32, float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F64; }));
+    EXPECT_EQ("", with([](auto &q) { q.dtype = q.from.dtype = q.to.dtype = TARTAN_F32; }));
     EXPECT_EQ("only for images of the filter's dtype", with([](auto &q) { q.from.dtype = TARTAN_F32; }));
-    EXPECT_EQ("input gradients only of strides of 1",
-              with([](auto &q) { q.adjoint = true, q.taps.stride[1] = 2; }));
+    EXPECT_EQ("", with([](auto &q) { q.adjoint = true, q.taps.stride[1] = q.taps.stride[2] = 4; }));
+    EXPECT_EQ("input gradients only of strides with a product up to 16",
+              with([](auto &q) { q.adjoint = true, q.taps.stride[1] = 17; }));
     EXPECT_EQ("only for strides up to 8", with([](auto &q) { q.taps.stride[2] = 9; }));
     EXPECT_EQ("", with([](auto &q) { q.taps.stride[1] = 8, q.taps.stride[0] = 9; }));
     EXPECT_EQ("", with([](auto &q) { q.per_tap = true; }));
@@ -342,10 +369,14 @@ TEST(CudaConv, WgmmaRefuses) {
               with([](auto &q) { q.to.size[1] = (1 << 30) + 1; }));
     EXPECT_EQ("the filter's address is no multiple of 16 bytes",
               with([](auto &q) { q.values = (const char *)q.values + 2; }));
-    EXPECT_EQ("only for filters of fewer than 2^34 weights", with([&](auto &q) { q.layout = &huge; }));
+    EXPECT_EQ("only for filters of less than 32 GiB", with([&](auto &q) { q.layout = &huge; }));
     tartan_layout windows = *p.layout;
     windows.grid_rows = windows.grid_cols = 1 << 17;
     EXPECT_EQ("only for fewer than 2e9 windows", with([&](auto &q) { q.active.layout = &windows; }));
+    EXPECT_EQ("input gradients with strides only of whole images", with([&](auto &q) {
+                  q.active.layout = &windows;
+                  q.adjoint = true, q.taps.stride[1] = 2;
+              }));
     EXPECT_EQ("only for fewer than 2e9 tiles", with([](auto &q) {
                   q.to.size[1] = q.to.size[2] = 1 << 20;
                   q.entries = 1 << 10;
