@@ -33,8 +33,8 @@ const std::vector<Case> &cases() {
 
 TEST(SpmmInPlace, EqualsTheChainWithAnyNumberOfThreads) {
     Context contexts[] = {open_context(1), open_context(2), open_context(3)};
-    uint64_t seed = 0;
-    for (const auto &set : feature_sets())
+    for (const auto &set : feature_sets()) {
+        uint64_t seed = 0; // every set has the same products
         for (const Case &c : cases())
             for (int32_t dtype : {TARTAN_F64, TARTAN_F32})
                 for (Style style : {kRows, kOddLines}) {
@@ -49,6 +49,7 @@ TEST(SpmmInPlace, EqualsTheChainWithAnyNumberOfThreads) {
                     p.run_and_check(contexts[seed++ % 3].get());
                     if (HasFailure()) return;
                 }
+    }
 }
 
 // The lines of rows of a dense operand that a panel of all columns has.
