@@ -176,25 +176,30 @@ static work work_of(const tartan_cuda_conv *p, const tartan_cuda_conv_form *f) {
                   .steps = items * f->parts / TARTAN_CUDA_CONV_ITEMS / lists};
 }
 
-/* Lists of f32 are divided where tiles leave processors idle, into no fewer than some steps: a CTA takes as long as these for all
- * else. */
-static void choose_splits(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
-    const double least = 6, most = 16;
+/* An H200: what a step, a tile, a call, packing and adding take. With strides fewer taps share a stage. */
+double tartan_cuda_conv_f32_us(const tartan_cuda_conv *p, const tartan_cuda_conv_form *f) {
+    const double tile = 1.2, start = 6, packs = 2, adds = 9;
+    const bool strides = !p->adjoint && p->taps.stride[1] * p->taps.stride[2] > 1;
+    double step = f->parts == 2 ? .6 : .75;
+    if (strides) step = f->parts == 2 ? .65 : 1.15;
     const work w = work_of(p, f);
-    f->splits = 1;
-    if (f->element == 2 || (p->active.layout != NULL && !p->active_from)) return;
-    const double splits =
-        fmin(fmin(TARTAN_CUDA_CONV_PROCESSORS / (w.tiles * w.lists), w.steps / least), most);
-    if (splits >= 2) f->splits = (int32_t)splits;
+    const double rounds = w.tiles * w.lists * f->splits / TARTAN_CUDA_CONV_PROCESSORS;
+    return start + (rounds <= 1 ? 1 : rounds + .3) * (w.steps / f->splits * step + tile) +
+           (f->in_place ? 0 : packs) + (f->splits > 1 ? adds : 0);
 }
 
-double tartan_cuda_conv_f32_us(const tartan_cuda_conv *p, const tartan_cuda_conv_form *f) {
-    const double step = f->parts == 2 ? .6 : .75, tile = 2, start = 5, packs = 2, adds = 3;
+/* Lists of f32 are divided where tiles leave processors idle, if that takes less time. */
+static void choose_splits(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
+    enum { MOST = 16 };
     const work w = work_of(p, f);
-    const double ctas = w.tiles * w.lists * f->splits,
-                 rounds = fmax(ctas / TARTAN_CUDA_CONV_PROCESSORS, 1) + (ctas > TARTAN_CUDA_CONV_PROCESSORS ? .3 : 0);
-    return start + rounds * (w.steps / f->splits * step + tile) + (f->in_place ? 0 : packs) +
-           (f->splits > 1 ? adds : 0);
+    double best = tartan_cuda_conv_f32_us(p, f);
+    if (f->element == 2 || (p->active.layout != NULL && !p->active_from)) return;
+    tartan_cuda_conv_form g = *f;
+    for (g.splits = 2; g.splits <= MOST && w.tiles * w.lists * g.splits <= TARTAN_CUDA_CONV_PROCESSORS;
+         g.splits++) {
+        const double us = tartan_cuda_conv_f32_us(p, &g);
+        if (us < best) best = us, f->splits = g.splits;
+    }
 }
 
 typedef struct tile_shape {

@@ -30,7 +30,7 @@ typedef struct maker {
     int64_t pieces;                     /* of these, at one tap */
     int32_t *ids;                       /* [8][taps * grid] block of each 8 slots of the group, or -1 */
     uint8_t *used;                      /* [taps * pieces] whether the group has weights there */
-    place *taps;                          /* set after set, in ascending order of phases */
+    place *taps;                        /* set after set, in ascending order of phases */
     list stages, steps, sources, items; /* items of the group and phase, */
     list group_stages;                  /* and their stages */
 } maker;
@@ -212,7 +212,8 @@ static void put_weights(maker *m, int32_t *step, int32_t i, const item *from) {
                from->sources, sizeof from->sources);
         return;
     }
-    const int32_t items = box_of(m).channels / m->piece, boxes = m->form->boxes * items / TARTAN_CUDA_CONV_ITEMS;
+    const int32_t items = box_of(m).channels / m->piece,
+                  boxes = m->form->boxes * items / TARTAN_CUDA_CONV_ITEMS;
     if (i % items == 0)
         memcpy(step + TARTAN_CUDA_CONV_FIRST_BOX + i / items * boxes, from->sources,
                (size_t)boxes * sizeof *from->sources);
@@ -407,8 +408,9 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     }
     out->spans = count_spans(&m);
     if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, &order, out);
-    int32_t *all[] = {steps_of.values,  stages_of.values, order.values,   m.stages.values,      m.steps.values,
-                      m.sources.values, m.items.values,   m.group_stages.values, m.ids};
+    int32_t *all[] = {steps_of.values, stages_of.values,      order.values,
+                      m.stages.values, m.steps.values,        m.sources.values,
+                      m.items.values,  m.group_stages.values, m.ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) host->free(all[i]);
     host->free(m.used);
     host->free(m.taps);

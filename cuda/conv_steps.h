@@ -44,20 +44,22 @@ enum {
 typedef struct tartan_cuda_conv_form {
     int32_t element, parts; /* bytes of a factor, and of how many numbers it is the sum */
     int32_t units, rows;    /* of a tile; of a unit */
-    bool lines;          /* units are 8 * rows pixels of a line */
-    int32_t span;        /* bytes of a stage's channels: 64 or 128 */
+    bool lines;             /* units are 8 * rows pixels of a line */
+    int32_t span;           /* bytes of a stage's channels: 64 or 128 */
     int32_t
         split; /* a stage holds the pixels of 0: all taps of a plane, 1: of a row of taps, 2: of one tap */
     int32_t pitch; /* pixels from one row of 8 to the next */
     int32_t box_cols, box_rows;
-    int32_t unit_bytes, part_bytes, stage_bytes, stages; /* of a box; of a stage's boxes; of a stage; in shared memory */
-    int32_t room_bytes;                      /* for results: a whole tile's if `boxed` */
-    bool boxed; /* results leave shared memory as boxes, by TMA, if they may do so in memory */
+    int32_t unit_bytes, part_bytes, stage_bytes,
+        stages;         /* of a box; of a stage's boxes; of a stage; in shared memory */
+    int32_t room_bytes; /* for results: a whole tile's if `boxed` */
+    bool boxed;         /* results leave shared memory as boxes, by TMA, if they may do so in memory */
     /* Weights in place are boxes of the filter's values, `box_lines` lines of `box_width` neighbours in memory; a step has `boxes`. */
     bool in_place;
     int32_t box_width, box_lines, boxes;
-    int32_t strips, row_blocks; /* units side by side and below each other, of an image or window, in a phase */
-    int32_t splits;             /* lists that share the products of a group */
+    int32_t strips,
+        row_blocks; /* units side by side and below each other, of an image or window, in a phase */
+    int32_t splits; /* lists that share the products of a group */
 } tartan_cuda_conv_form;
 
 /* The form for a problem. There is always one: a stage of one tap has no halo. */
@@ -157,8 +159,8 @@ static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_part tartan_cuda_conv_part
 /* The tiles of pixels of a panel, for `groups` with these numbers of steps, stages and spans of channels in all: as many as
  * keep in L2 what a group reads and writes of them. It is one where memory takes as long as products, so that the pixels are
  * certainly in L2 while all groups read them. */
-int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t lists,
-                               int64_t steps, int64_t stages, int32_t spans);
+int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t lists, int64_t steps,
+                               int64_t stages, int32_t spans);
 
 /* One array of int32 with the tables one after another, at multiples of 32 values:
  *   steps_of   [lists + 1] first step of each list

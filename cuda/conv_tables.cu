@@ -262,9 +262,20 @@ tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue
                                          tartan_cuda_conv_lists *out) {
     wanted w = {p->layout, p, f, {}};
     add_taps(p->taps, p->adjoint, &w.known);
-    const int64_t more[] = {
-        f->element, f->parts,    f->units,  f->unit_bytes,         f->span,            f->split,         f->stages,
-        f->pitch,   f->in_place, f->splits, p->from_slots.stride, p->to_slots.stride, p->from.channels, p->to.channels};
+    const int64_t more[] = {f->element,
+                            f->parts,
+                            f->units,
+                            f->unit_bytes,
+                            f->span,
+                            f->split,
+                            f->stages,
+                            f->pitch,
+                            f->in_place,
+                            f->splits,
+                            p->from_slots.stride,
+                            p->to_slots.stride,
+                            p->from.channels,
+                            p->to.channels};
     for (int64_t one : more) w.known.add(one);
     const int32_t *values;
     const int64_t *known;

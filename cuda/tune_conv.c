@@ -27,7 +27,8 @@ static double f32_rate(const tartan_cuda_conv *p, const tartan_cuda_conv_form *f
     const double rate = tartan_cuda_conv_pieces_rate(p), start = 8;
     const tartan_cuda_image *out = p->adjoint ? &p->from : &p->to;
     const double flops = 2.0 * (double)p->layout->blocks * p->from_slots.edge * p->to_slots.edge *
-                         (double)p->entries * (double)out->size[0] * (double)out->size[1] * (double)out->size[2];
+                         (double)p->entries * (double)out->size[0] * (double)out->size[1] *
+                         (double)out->size[2];
     return rate * (start + flops / (1e6 * rate)) / tartan_cuda_conv_f32_us(p, form);
 }
 

@@ -8,6 +8,13 @@
 
 namespace tartan_cuda {
 
+/* The bits of the number of tf32 that is nearest to x. */
+__device__ __forceinline__ uint32_t near_tf32(float x) {
+    uint32_t y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
 /* The left factor of a 64 x 8 product in a warpgroup's registers: f32, of which the instruction takes the bits of tf32. For
  * lane l of warp w, x[0] and x[2] are in row 16 w + l / 4, x[1] and x[3] 8 rows further; x[0] and x[1] are at k l % 4, x[2]
  * and x[3] at k l % 4 + 4. */
@@ -15,19 +22,19 @@ struct Factors {
     uint32_t x[4];
 };
 
-#define TARTAN_OUT_4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define TARTAN_OUT_16(i) TARTAN_OUT_4(i), TARTAN_OUT_4(i + 4), TARTAN_OUT_4(i + 8), TARTAN_OUT_4(i + 12)
-#define TARTAN_OUT_32(i) TARTAN_OUT_16(i), TARTAN_OUT_16(i + 16)
-#define TARTAN_OUT_36(i) TARTAN_OUT_32(i), TARTAN_OUT_4(i + 32)
-#define TARTAN_OUT_40(i) TARTAN_OUT_36(i), TARTAN_OUT_4(i + 36)
-#define TARTAN_OUT_44(i) TARTAN_OUT_40(i), TARTAN_OUT_4(i + 40)
-#define TARTAN_OUT_48(i) TARTAN_OUT_44(i), TARTAN_OUT_4(i + 44)
-#define TARTAN_OUT_52(i) TARTAN_OUT_48(i), TARTAN_OUT_4(i + 48)
-#define TARTAN_OUT_56(i) TARTAN_OUT_52(i), TARTAN_OUT_4(i + 52)
-#define TARTAN_OUT_60(i) TARTAN_OUT_56(i), TARTAN_OUT_4(i + 56)
-#define TARTAN_OUT_64(i) TARTAN_OUT_60(i), TARTAN_OUT_4(i + 60)
+#define TARTAN_OUT_4(i)   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TARTAN_OUT_16(i)  TARTAN_OUT_4(i), TARTAN_OUT_4(i + 4), TARTAN_OUT_4(i + 8), TARTAN_OUT_4(i + 12)
+#define TARTAN_OUT_32(i)  TARTAN_OUT_16(i), TARTAN_OUT_16(i + 16)
+#define TARTAN_OUT_36(i)  TARTAN_OUT_32(i), TARTAN_OUT_4(i + 32)
+#define TARTAN_OUT_40(i)  TARTAN_OUT_36(i), TARTAN_OUT_4(i + 36)
+#define TARTAN_OUT_44(i)  TARTAN_OUT_40(i), TARTAN_OUT_4(i + 40)
+#define TARTAN_OUT_48(i)  TARTAN_OUT_44(i), TARTAN_OUT_4(i + 44)
+#define TARTAN_OUT_52(i)  TARTAN_OUT_48(i), TARTAN_OUT_4(i + 48)
+#define TARTAN_OUT_56(i)  TARTAN_OUT_52(i), TARTAN_OUT_4(i + 52)
+#define TARTAN_OUT_60(i)  TARTAN_OUT_56(i), TARTAN_OUT_4(i + 56)
+#define TARTAN_OUT_64(i)  TARTAN_OUT_60(i), TARTAN_OUT_4(i + 60)
 #define TARTAN_OUT_112(i) TARTAN_OUT_64(i), TARTAN_OUT_48(i + 64)
-#define TARTAN_AT_16     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define TARTAN_AT_16      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TARTAN_AT_32                                                                                         \
     TARTAN_AT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define TARTAN_AT_36 TARTAN_AT_32 ", %32, %33, %34, %35"

@@ -14,7 +14,7 @@ namespace tartan_cuda {
  * ignored. `span`: bytes of a box's first dimension, 16 (no swizzle), 32, 64 or 128 (the width of the swizzle). */
 struct Tensor {
     const void *data;
-    int32_t dtype; /* tartan_dtype */
+    int32_t dtype; /* tartan_dtype: f32 is rounded to tf32, i32 are 32 bits as they are */
     int32_t ndim;
     int64_t lengths[5], strides[5];
     uint32_t box[5];

@@ -45,9 +45,9 @@ struct ConvProblem {
     const char *packed;                       /* weights of each step, unless they are loaded in place */
     uint32_t a_low, a_high, a_next, a_second; /* their descriptors */
     int32_t *counters;
-    uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
-    uint32_t panel; /* tiles of pixels that all groups compute before they go on */
-    uint32_t depth; /* planes of an image, in a phase */
+    uint32_t units;                /* of all images or windows; of a dynamic layout, of its capacity */
+    uint32_t panel;                /* tiles of pixels that all groups compute before they go on */
+    uint32_t depth;                /* planes of an image, in a phase */
     int32_t groups;                /* of output slots */
     int32_t spread[TARTAN_I_DIMS]; /* between positions of `to` that are neighbours in a phase */
     int32_t step[TARTAN_I_DIMS];   /* between the pixels of neighbours */
@@ -291,8 +291,8 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
         int4 next = make_int4(0, 0, 0, 0);
         if (now.stages > 0) next = __ldg(table);
         for (int32_t s = 0; s < now.stages; s++) {
-            const int32_t c = next.x, d = now.unit.d * p.step[0] + next.y, h = now.unit.h * p.step[1] + next.z,
-                          w = now.unit.w * p.step[2] + next.w;
+            const int32_t c = next.x, d = now.unit.d * p.step[0] + next.y,
+                          h = now.unit.h * p.step[1] + next.z, w = now.unit.w * p.step[2] + next.w;
             if (s + 1 < now.stages) next = __ldg(table + s + 1);
             barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
             const uint32_t come = f.parts == 2 ? ring.come(stage.at) : ring.full(stage.at);
@@ -381,13 +381,6 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
             step.next();
         }
     }
-}
-
-/* The bits of the number of tf32 that is nearest to x. */
-__device__ __forceinline__ uint32_t near_tf32(float x) {
-    uint32_t y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return y;
 }
 
 /* The bits of f32 x as the sum of two numbers of tf32, within 2^-22 of |x|. A part that is not finite makes sums that are computed

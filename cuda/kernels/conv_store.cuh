@@ -248,7 +248,8 @@ __device__ __forceinline__ ConvUnit unit_of_lane(const ConvUnit &u, int32_t lane
 
 /* The results of a unit that depend on no pixel: a lane has 8 channels of two columns. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvPart &part, const ConvUnit &unit) {
+__device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvPart &part,
+                                            const ConvUnit &unit) {
     const int32_t lane = threadIdx.x % 32, channel = TARTAN_CUDA_CONV_GROUP * part.group + 8 * (lane % 8);
     const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
     float y[8];

@@ -46,8 +46,8 @@ tartan_status map_pixels(const char *function, const tartan_cuda_image &x, int32
                       {x.channels, x.size[2], x.size[1], x.size[0], entries},
                       {1, stride(x.size[2], x.step[2]), stride(x.size[1], x.step[1]),
                        stride(x.size[0], x.step[0]), stride(entries, x.entry)},
-                      {(uint32_t)(box.span / tartan_cuda_bytes_of(dtype)), (uint32_t)(box.cols * box.col_step),
-                       (uint32_t)(box.rows * box.row_step), 1, 1},
+                      {(uint32_t)(box.span / tartan_cuda_bytes_of(dtype)),
+                       (uint32_t)(box.cols * box.col_step), (uint32_t)(box.rows * box.row_step), 1, 1},
                       box.span,
                       {1, (uint32_t)box.col_step, (uint32_t)box.row_step, 1, 1}};
     return tensor_map_make(function, &t, out);

@@ -117,8 +117,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
 #pragma unroll
                     for (int u = 0; u < kUnits; u++)
                         multiply_item<kFactor, kRows, kA>(
-                            d[u],
-                            a_high | (a + i % 2 * p.a_next + i / 2 % 2 * p.a_second + i / 4 * kHalf),
+                            d[u], a_high | (a + i % 2 * p.a_next + i / 2 % 2 * p.a_second + i / 4 * kHalf),
                             b_high | (b[i] + u * next_unit), s > 0 || i > 0);
                 wgmma_commit();
                 wgmma_wait<1>();
@@ -168,14 +167,13 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             if constexpr (kFactor == Factor::tf32)
                 broken |= store_floats<kRows>(p, part, unit_of(u), channel, y);
             else
-                broken |=
-                    p.boxed    ? p.as_they_are ? stage_halves<kFactor, kRows, true>(p, box, channel, y)
-                                               : stage_halves<kFactor, kRows, false>(p, box, channel, y)
-                    : p.to_f32 ? store_floats<kRows>(p, part, unit_of(u), channel, y)
-                    : p.as_they_are
-                        ? store_halves<kFactor, kRows, true>(p, part, unit_of(u), ring.room(warp), channel, y)
-                        : store_halves<kFactor, kRows, false>(p, part, unit_of(u), ring.room(warp), channel,
-                                                              y);
+                broken |= p.boxed    ? p.as_they_are ? stage_halves<kFactor, kRows, true>(p, box, channel, y)
+                                                     : stage_halves<kFactor, kRows, false>(p, box, channel, y)
+                             : p.to_f32 ? store_floats<kRows>(p, part, unit_of(u), channel, y)
+                          : p.as_they_are ? store_halves<kFactor, kRows, true>(p, part, unit_of(u),
+                                                                               ring.room(warp), channel, y)
+                                          : store_halves<kFactor, kRows, false>(p, part, unit_of(u),
+                                                                                ring.room(warp), channel, y);
         }
         if (__any_sync(~0u, broken) && f.splits == 1) { /* else who adds the sums of all lists finds them */
             __syncwarp();

@@ -110,8 +110,8 @@ void BackendConvF32::expect_what_the_cpu_gives() {
             const bool adds = seed % 2 != 0;
             RUN_OR_NEXT(conv_forward(device, p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
                                      adds ? &on_bias.array : nullptr, a.layout.get(), a.words(), &to_y));
-            RUN_OR_NEXT(conv_input_gradient(device, p.conv.get(), filter.get(), &on_dy.array,
-                                            a.layout.get(), a.words(), &to_dx));
+            RUN_OR_NEXT(conv_input_gradient(device, p.conv.get(), filter.get(), &on_dy.array, a.layout.get(),
+                                            a.words(), &to_dx));
             Dense got_y = y, got_dx = dx;
             on_y.fetch(got_y), on_dx.fetch(got_dx);
             ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
@@ -169,7 +169,8 @@ TEST_P(BackendConvF32, SumsOfTwoPartsAreAsExactAsF32) {
         Dense all_x = x, all_dy = dy, most_y = y, most_dx = dx;
         for (Dense *image : {&all_x, &all_dy})
             for (int64_t i = 0; i < image->elements(); i++) image->set(i, std::fabs(image->get(i)));
-        for (int64_t i = 0; i < p.layout->blocks * p.layout->shape.block_rows * p.layout->shape.block_cols; i++)
+        for (int64_t i = 0; i < p.layout->blocks * p.layout->shape.block_rows * p.layout->shape.block_cols;
+             i++)
             ((float *)p.filter->values)[i] = std::fabs(((float *)p.filter->values)[i]);
         ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &all_x.array, nullptr, nullptr,
                                nullptr, nullptr, nullptr, &most_y.array));

@@ -134,8 +134,8 @@ void expect_all_products(const Operands &x) {
                     const int64_t channel = table[0] + here % f.span / f.element;
                     ASSERT_LT(pixel, f.box_cols * f.box_rows);
                     for (int32_t slot = 0; slot < TARTAN_CUDA_CONV_GROUP; slot++) {
-                        const int64_t weight =
-                            room[place_in_room(weights, (uint32_t)f.element, (uint32_t)i, (uint32_t)slot, (uint32_t)c)];
+                        const int64_t weight = room[place_in_room(weights, (uint32_t)f.element, (uint32_t)i,
+                                                                  (uint32_t)slot, (uint32_t)c)];
                         if (weight < 0) continue;
                         ASSERT_TRUE(!is_short || i < TARTAN_CUDA_CONV_ITEMS / 2);
                         const int64_t row = row_of(weight), column = col_of(weight), tap = column / slots;
@@ -296,11 +296,14 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
 }
 
 TEST(CudaConv, TablesOfNoMemoryAreNone) {
-    const Operands x;
-    const tartan_cuda_conv p = x.problem();
-    const tartan_cuda_conv_form f = x.form();
-    tartan_cuda_conv_steps s = {};
-    BRUTAL(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s), tartan_i_host.free(s.values));
+    for (bool back : {false, true}) {
+        Operands x({128, 96, 32, 16, 1}, back ? "kernel=3x3 padding=1 stride=2" : "kernel=3x3 padding=1");
+        if (back) x.turn(), x.set_dtype(TARTAN_F32);
+        const tartan_cuda_conv p = x.problem();
+        const tartan_cuda_conv_form f = x.form();
+        tartan_cuda_conv_steps s = {};
+        BRUTAL(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s), tartan_i_host.free(s.values));
+    }
 }
 
 // ---- The choice ----
@@ -328,6 +331,25 @@ TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
         }
         x.turn();
         EXPECT_EQ(kWgmma, x.asked().chosen(kHopper));
+    }
+}
+
+TEST(CudaConv, TensorCoresTakeF32WhereTilesAreManyOrListsLong) {
+    const auto chosen = [](int64_t channels, const char *options, int64_t side, bool tf32, bool back) {
+        Operands x({channels, channels, 32, 32, 1}, options, {side, side}, 0.25);
+        x.set_dtype(TARTAN_F32);
+        x.from.shape[0] = x.to.shape[0] = 16;
+        x.tf32 = tf32;
+        if (back) x.turn();
+        return x.asked().chosen(kHopper);
+    };
+    const char *const every = "kernel=3x3 padding=1", *const second = "kernel=3x3 padding=1 stride=2";
+    for (bool tf32 : {false, true}) {
+        EXPECT_EQ(kWgmma, chosen(128, every, 56, tf32, false));
+        EXPECT_EQ(kWgmma, chosen(128, every, 56, tf32, true));
+        EXPECT_EQ(kWgmma, chosen(512, second, 14, tf32, true));
+        EXPECT_EQ("conv_pieces", chosen(512, second, 14, tf32, false));
+        EXPECT_EQ(kWgmma, chosen(512, every, 14, tf32, false));
     }
 }
 
