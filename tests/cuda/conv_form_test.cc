@@ -96,6 +96,7 @@ TEST(CudaConv, WeightsOfWideBlocksAreLoadedInPlace) {
     EXPECT_EQ(Boxes(),
               boxes({64, 64, 64, 64, 1}, "kernel=7x7 padding=9 dilation=3")); // stages of 32 channels
     EXPECT_EQ(Boxes(), boxes({128, 128, 16, 16, 1}, "kernel=1x1"));
+    EXPECT_EQ(Boxes(), boxes({576, 576, 288, 288, 1}, "kernel=1x1")); // nine boxes a line, which has eight numbers
     EXPECT_EQ(Boxes(), boxes({128, 128, 64, 16, 1}, "kernel=1x1"));
     EXPECT_EQ(Boxes(), boxes({128, 96, 64, 64, 1}, "kernel=1x1"));
     EXPECT_EQ(Boxes(), boxes({120, 128, 64, 64, 1}, "kernel=1x1"));
