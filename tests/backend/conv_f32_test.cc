@@ -49,6 +49,8 @@ const Case kCases[] = {
     {"kernel=3x3 padding=1", {512, 512, 32, 32, 1}, {7, 7}, 0.5, 3},  // lists that are divided
     {"kernel=3x3 padding=1 stride=2", {512, 512, 64, 64, 1}, {14, 14}, 0.5, 2},
     {"kernel=1x1", {128, 512, 16, 16, 1}, {16, 64}, 0.3},
+    {"kernel=1x1", {128, 480, 32, 16, 1}, {40, 64}, 0.3}, // boxes of 16 channels, in place
+    {"kernel=1x1 stride=2", {64, 224, 64, 112, 1}, {40, 64}, 0.8, 6},
 };
 
 int64_t whole(std::mt19937_64 &random) {
