@@ -191,9 +191,9 @@ double tartan_cuda_conv_f32_us(const tartan_cuda_conv *p, const tartan_cuda_conv
 /* Lists of f32 are divided where tiles leave processors idle, if that takes less time. */
 static void choose_splits(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     enum { MOST = 16 };
+    if (f->element == 2 || (p->active.layout != NULL && !p->active_from)) return;
     const work w = work_of(p, f);
     double best = tartan_cuda_conv_f32_us(p, f);
-    if (f->element == 2 || (p->active.layout != NULL && !p->active_from)) return;
     tartan_cuda_conv_form g = *f;
     for (g.splits = 2; g.splits <= MOST && w.tiles * w.lists * g.splits <= TARTAN_CUDA_CONV_PROCESSORS;
          g.splits++) {

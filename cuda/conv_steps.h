@@ -114,8 +114,8 @@ enum {
 /* A box of values: its first line * 8 + its number in a line. Where there is no block: behind the values, where TMA writes zeros. */
 enum { TARTAN_CUDA_CONV_BOX_PARTS = 8, TARTAN_CUDA_CONV_NO_BOX = INT32_MAX / 8 * 8 };
 
-/* The order in which tiles are handed out: panel after panel of tiles of pixels, which stay in L2 from one group to the
- * next; within a panel, all tiles of the group with the most steps, then of the next group, so that the last tiles are
+/* The order in which tiles are handed out: panel after panel of tiles of pixels, which stay in L2 from one list to the
+ * next; within a panel, all tiles of the list with the most steps, then of the next list, so that the last tiles are
  * short. Lists without steps are left out. */
 #ifdef __CUDACC__
 #define TARTAN_CUDA_EVERYWHERE __host__ __device__
@@ -123,16 +123,16 @@ enum { TARTAN_CUDA_CONV_BOX_PARTS = 8, TARTAN_CUDA_CONV_NO_BOX = INT32_MAX / 8 *
 #define TARTAN_CUDA_EVERYWHERE
 #endif
 typedef struct tartan_cuda_conv_place {
-    uint32_t group, pixels; /* number of the group in the order; of the tile of pixels */
+    uint32_t list, pixels; /* number of the list in the order; of the tile of pixels */
 } tartan_cuda_conv_place;
 static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_place tartan_cuda_conv_place_of(uint32_t number,
                                                                                       uint32_t tiles,
                                                                                       uint32_t panel,
-                                                                                      uint32_t groups) {
-    const uint32_t first = number / (panel * groups) * panel, inside = number - first * groups;
+                                                                                      uint32_t lists) {
+    const uint32_t first = number / (panel * lists) * panel, inside = number - first * lists;
     const uint32_t width = tiles - first < panel ? tiles - first : panel;
     tartan_cuda_conv_place place;
-    place.group = inside / width, place.pixels = first + inside % width;
+    place.list = inside / width, place.pixels = first + inside % width;
     return place;
 }
 
@@ -156,9 +156,9 @@ static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_part tartan_cuda_conv_part
     return part;
 }
 
-/* The tiles of pixels of a panel, for `groups` with these numbers of steps, stages and spans of channels in all: as many as
- * keep in L2 what a group reads and writes of them. It is one where memory takes as long as products, so that the pixels are
- * certainly in L2 while all groups read them. */
+/* The tiles of pixels of a panel, for `lists` with these numbers of steps, stages and spans of channels in all: as many as
+ * keep in L2 what a list reads and writes of them. It is one where memory takes as long as products, so that the pixels are
+ * certainly in L2 while all lists read them. */
 int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t lists, int64_t steps,
                                int64_t stages, int32_t spans);
 

@@ -21,7 +21,8 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     const tartan_cuda_conv *p = problem;
     const tartan_cuda_slots *from = &p->from_slots, *to = &p->to_slots;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
-    if (p->dtype == TARTAN_F64) return "only for float32, float16 and bfloat16";
+    if (p->dtype != TARTAN_F32 && !tartan_cuda_is_half(p->dtype))
+        return "only for float32, float16 and bfloat16";
     if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
     for (int32_t d = 1; d < TARTAN_I_DIMS; d++)
         if (!p->adjoint && p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";

@@ -46,7 +46,7 @@ struct ConvProblem {
     uint32_t a_low, a_high, a_next, a_second; /* their descriptors */
     int32_t *counters;
     uint32_t units;                /* of all images or windows; of a dynamic layout, of its capacity */
-    uint32_t panel;                /* tiles of pixels that all groups compute before they go on */
+    uint32_t panel;                /* tiles of pixels that all lists compute before they go on */
     uint32_t depth;                /* planes of an image, in a phase */
     int32_t groups;                /* of output slots */
     int32_t spread[TARTAN_I_DIMS]; /* between positions of `to` that are neighbours in a phase */
@@ -238,7 +238,7 @@ __device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t uni
     if (number >= tiles) return t;
     const tartan_cuda_conv_place place =
         tartan_cuda_conv_place_of(number, (units + kUnits - 1) / kUnits, p.panel, (uint32_t)p.lists.busy);
-    t.list = p.lists.order[place.group];
+    t.list = p.lists.order[place.list];
     t.first_stage = p.lists.stages_of[t.list], t.stages = p.lists.stages_of[t.list + 1] - t.first_stage;
     t.first_step = p.lists.steps_of[t.list], t.steps = p.lists.steps_of[t.list + 1] - t.first_step;
     t.unit = find_unit(p, part_of(p, t.list), units, place.pixels * kUnits + threadIdx.x % kUnits);

@@ -8,7 +8,7 @@ using namespace tartan_test;
 
 namespace {
 
-// A permutation of the groups, by descending steps, those without steps last.
+// A permutation of the lists, by descending steps, those without steps last.
 void expect_order(const tartan_cuda_conv_steps &s) {
     const int32_t *order = s.values + s.order, *steps_of = s.values + s.steps_of;
     const auto steps = [&](int32_t i) { return steps_of[order[i] + 1] - steps_of[order[i]]; };
@@ -50,11 +50,11 @@ TEST(CudaConv, TilesComeInPanels) {
                 tartan_cuda_conv_place last = {0, 0};
                 for (uint32_t n = 0; n < tiles * groups; n++) {
                     const tartan_cuda_conv_place at = tartan_cuda_conv_place_of(n, tiles, panel, groups);
-                    ASSERT_LT(at.group, groups);
+                    ASSERT_LT(at.list, groups);
                     ASSERT_LT(at.pixels, tiles);
-                    seen[at.pixels * groups + at.group]++;
+                    seen[at.pixels * groups + at.list]++;
                     if (at.pixels / panel == last.pixels / panel)
-                        EXPECT_GE(at.group, last.group);
+                        EXPECT_GE(at.list, last.list);
                     else
                         EXPECT_EQ(last.pixels / panel + 1, at.pixels / panel);
                     last = at;

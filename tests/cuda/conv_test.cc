@@ -350,6 +350,7 @@ TEST(CudaConv, TensorCoresTakeF32WhereTilesAreManyOrListsLong) {
         EXPECT_EQ(kWgmma, chosen(512, second, 14, tf32, true));
         EXPECT_EQ("conv_pieces", chosen(512, second, 14, tf32, false));
         EXPECT_EQ(kWgmma, chosen(512, every, 14, tf32, false));
+        EXPECT_EQ(kWgmma, chosen(128, second, 56, tf32, false));
     }
 }
 
@@ -369,6 +370,7 @@ TEST(CudaConv, WgmmaRefuses) {
     tartan_layout empty = *p.layout, huge = *p.layout;
     empty.blocks = 0, huge.blocks = INT64_C(1) << 31;
     EXPECT_EQ("only for float32, float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F64; }));
+    EXPECT_EQ("only for float32, float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F8E4M3; }));
     EXPECT_EQ("", with([](auto &q) { q.dtype = q.from.dtype = q.to.dtype = TARTAN_F32; }));
     EXPECT_EQ("only for images of the filter's dtype", with([](auto &q) { q.from.dtype = TARTAN_F32; }));
     EXPECT_EQ("", with([](auto &q) { q.adjoint = true, q.taps.stride[1] = q.taps.stride[2] = 4; }));
